@@ -1,0 +1,244 @@
+//! From object created to pod created, beside a bare pod in the same run. Run by `cargo xtask bench create`.
+//!
+//! Rounds are interleaved, so that a noisy machine is noisy for both. A pod counts as created when a watch, opened before,
+//! delivers it: the same clock and the same path for sandbox and reference. A sandbox counts as created when the API server
+//! answers its creation; the row that begins with the request holds the API server's own time as well. Prints a table, then a JSON line a row, and
+//! fails when the bound is broken.
+
+use std::{
+    collections::BTreeMap,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use futures::{StreamExt, TryStreamExt};
+use glovebox::api::{AgentSandbox, SandboxClass};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, PostParams, WatchParams},
+    core::WatchEvent,
+};
+use serde_json::{Value, json};
+
+/// Pairs of measurements.
+const ROUNDS: usize = 60;
+/// The design's bound on the median, from the sandbox created to its pod created.
+const MEDIAN: Duration = Duration::from_millis(20);
+/// The most that a sandbox's pod may take beside a bare pod: its own creation, a watch event, and one more call.
+const RATIO: f64 = 5.0;
+
+const NAMESPACE: &str = "glovebox-bench";
+const CLASS: &str = "glovebox-bench";
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<()> {
+    let client = Client::try_default().await?;
+    set_up(&client).await?;
+    let measured = measure(&client).await;
+    tear_down(&client).await?;
+    let Measured { mut ours, mut asked, mut bare, used } = measured?;
+    for row in [&mut ours, &mut asked, &mut bare] {
+        row.sort_unstable();
+    }
+    report(&ours, &asked, &bare, used)
+}
+
+async fn set_up(client: &Client) -> Result<()> {
+    let class: SandboxClass = serde_json::from_value(json!({
+        "apiVersion": "glovebox.dev/v1alpha1", "kind": "SandboxClass", "metadata": {"name": CLASS},
+        "spec": {"trust": "Trusted", "runtime": {"isolation": "SharedKernel"}, "quota": {"sandboxes": 500},
+                 // Nothing is started: the control plane alone is measured.
+                 "scheduling": {"nodeSelector": {"glovebox.dev/bench": "nowhere"}}},
+    }))?;
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
+    let post = PostParams::default();
+    Api::all(client.clone())
+        .create(&post, &class)
+        .await
+        .context("can't create the class; did the last run end well?")?;
+    Api::all(client.clone()).create(&post, &namespace).await?;
+    // Pods are refused until the namespace has its service account.
+    let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
+        Api::namespaced(client.clone(), NAMESPACE);
+    let there = |account: Option<&k8s_openapi::api::core::v1::ServiceAccount>| account.is_some();
+    tokio::time::timeout(
+        Duration::from_secs(30),
+        kube::runtime::wait::await_condition(accounts, "default", there),
+    )
+    .await??;
+    Ok(())
+}
+
+async fn tear_down(client: &Client) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.delete(NAMESPACE, &DeleteParams::background()).await?;
+    let gone = |namespace: Option<&Namespace>| namespace.is_none();
+    tokio::time::timeout(
+        Duration::from_secs(120),
+        kube::runtime::wait::await_condition(namespaces, NAMESPACE, gone),
+    )
+    .await??;
+    Api::<SandboxClass>::all(client.clone()).delete(CLASS, &DeleteParams::background()).await?;
+    Ok(())
+}
+
+struct Measured {
+    /// From the sandbox created.
+    ours: Vec<Duration>,
+    /// From the sandbox asked for.
+    asked: Vec<Duration>,
+    /// From a bare pod asked for.
+    bare: Vec<Duration>,
+    used: Usage,
+}
+
+async fn measure(client: &Client) -> Result<Measured> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let sandboxes: Api<AgentSandbox> = Api::namespaced(client.clone(), NAMESPACE);
+    let version = pods
+        .list_metadata(&kube::api::ListParams::default())
+        .await?
+        .metadata
+        .resource_version
+        .unwrap_or_default();
+    let mut events = pods.watch(&WatchParams::default().timeout(290), &version).await?.boxed();
+    let post = PostParams::default();
+    let (mut ours, mut asked, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+    let mut before = Usage::read();
+    // The first pair makes the fence and the quota: once for a namespace, so it does not count.
+    for round in 0..=ROUNDS {
+        let name = format!("bare-{round}");
+        let started = Instant::now();
+        pods.create(&post, &bare_pod(&name)?).await?;
+        let took = seen(&mut events, &name, started).await?;
+        bare.push(took);
+        let name = format!("sandbox-{round}");
+        let started = Instant::now();
+        sandboxes.create(&post, &sandbox(&name)?).await?;
+        let created = Instant::now();
+        let took = seen(&mut events, &name, started).await?;
+        asked.push(took);
+        ours.push(took.saturating_sub(created.duration_since(started)));
+        if round == 0 {
+            ours.clear();
+            asked.clear();
+            bare.clear();
+            before = Usage::read();
+        }
+    }
+    Ok(Measured { ours, asked, bare, used: Usage::read().since(&before) })
+}
+
+async fn seen(
+    events: &mut (impl futures::Stream<Item = kube::Result<WatchEvent<Pod>>> + Unpin),
+    name: &str,
+    started: Instant,
+) -> Result<Duration> {
+    let wait = async {
+        while let Some(event) = events.try_next().await? {
+            match event {
+                WatchEvent::Added(pod) if pod.name_any() == name => return Ok(started.elapsed()),
+                WatchEvent::Error(status) => bail!("the watch ended: {}", status.message),
+                _ => {}
+            }
+        }
+        bail!("the watch ended")
+    };
+    tokio::time::timeout(Duration::from_secs(30), wait)
+        .await
+        .with_context(|| format!("pod {name} was not made within 30 s"))?
+}
+
+fn bare_pod(name: &str) -> Result<Pod> {
+    Ok(serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"nodeSelector": {"glovebox.dev/bench": "nowhere"}, "containers": [{"name": "c", "image": "glovebox.dev/none:1"}]},
+    }))?)
+}
+
+fn sandbox(name: &str) -> Result<AgentSandbox> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "glovebox.dev/v1alpha1", "kind": "AgentSandbox", "metadata": {"name": name},
+        "spec": {"className": CLASS, "image": "glovebox.dev/none:1", "resources": {"cpu": "100m", "memory": "512Mi"}},
+    }))?)
+}
+
+/// What the controllers' processes used, where this machine runs them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Usage {
+    cpu: Duration,
+    resident: u64,
+}
+
+/// Clock ticks a second in /proc: fixed by the kernel's interface.
+const TICKS: u64 = 100;
+
+impl Usage {
+    fn read() -> Self {
+        let mut sum = Self::default();
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+        for process in processes {
+            let read = |file: &str| std::fs::read_to_string(process.path().join(file)).unwrap_or_default();
+            if !read("cmdline").starts_with("/glovebox\0controller") {
+                continue;
+            }
+            let stat = read("stat");
+            let fields: Vec<&str> =
+                stat.rsplit_once(") ").map_or(Vec::new(), |(_, rest)| rest.split(' ').collect());
+            let field = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+            sum.cpu += Duration::from_millis((field(11) + field(12)) * 1000 / TICKS);
+            sum.resident += field(21) * 4096;
+        }
+        sum
+    }
+
+    fn since(self, before: &Self) -> Self {
+        Self { cpu: self.cpu.saturating_sub(before.cpu), resident: self.resident }
+    }
+}
+
+fn report(ours: &[Duration], asked: &[Duration], bare: &[Duration], used: Usage) -> Result<()> {
+    let at = |sorted: &[Duration], percent: usize| sorted[(sorted.len() - 1) * percent / 100];
+    let ms = |duration: Duration| duration.as_secs_f64() * 1000.0;
+    let ratio = at(asked, 50).as_secs_f64() / at(bare, 50).as_secs_f64();
+    println!("{:<28} {:>8} {:>8} {:>8} {:>6}", "from create to pod, ms", "p50", "p90", "max", "n");
+    let mut rows: BTreeMap<&str, Value> = BTreeMap::new();
+    for (name, sorted) in [("bare pod", bare), ("sandbox", ours), ("sandbox, from the request", asked)] {
+        let (p50, p90, max) = (ms(at(sorted, 50)), ms(at(sorted, 90)), ms(at(sorted, 100)));
+        println!("{name:<28} {p50:>8.2} {p90:>8.2} {max:>8.2} {:>6}", sorted.len());
+        rows.insert(name, json!({"bench": "create", "row": name, "p50_ms": p50, "p90_ms": p90, "max_ms": max, "n": sorted.len()}));
+    }
+    let each = ms(used.cpu) / f64::from(u32::try_from(ours.len())?);
+    println!("{:<28} {ratio:>8.2}   bound {RATIO}", "ratio of medians");
+    println!(
+        "{:<28} {each:>8.2}   resident {} MiB, all replicas",
+        "controller CPU ms a sandbox",
+        used.resident >> 20
+    );
+    for row in rows.values() {
+        println!("{row}");
+    }
+    println!(
+        "{}",
+        json!({"bench": "create", "row": "ratio", "p50": ratio, "bound": RATIO, "cpu_ms_per_sandbox": each, "resident_bytes": used.resident})
+    );
+    if at(ours, 50) > MEDIAN {
+        bail!("the median of {:.2} ms is over the bound of {} ms", ms(at(ours, 50)), MEDIAN.as_millis());
+    }
+    if ratio > RATIO {
+        bail!("the ratio of {ratio:.2} is over its bound of {RATIO}");
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! Proxies on a core each, and what they used.
+
+use std::{cell::RefCell, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{others::Other, process::Process, report::Rows};
+
+/// Where the proxies run.
+pub(crate) const PROXY_CORE: usize = 0;
+/// Where load and servers run.
+pub(crate) const LOAD_CORE: usize = 1;
+/// File descriptors of a process, if that may be had.
+pub(crate) const FILES: u64 = 65_536;
+
+/// How much is done.
+pub(crate) struct Sizes {
+    pub(crate) rounds: usize,
+    connections: usize,
+    bulk_mib: usize,
+    idle: usize,
+    revoked: usize,
+    queries: usize,
+    /// Connections in a phase of the swaps, of two a round.
+    paced: usize,
+}
+
+impl Sizes {
+    pub(crate) const FULL: Self = Self {
+        rounds: 5,
+        connections: 5_000,
+        bulk_mib: 2048,
+        idle: 2_000,
+        revoked: 10_000,
+        queries: 50_000,
+        paced: 4_000,
+    };
+    pub(crate) const QUICK: Self = Self {
+        rounds: 2,
+        connections: 1_000,
+        bulk_mib: 256,
+        idle: 500,
+        revoked: 500,
+        queries: 10_000,
+        paced: 1_000,
+    };
+
+    /// With as many open tunnels as the file descriptors carry: three for each, as the gateway counts them, and what it keeps for
+    /// itself and for the ports that stand for hosts.
+    pub(crate) fn fitting(self, files: u64) -> Self {
+        let most = usize::try_from(files.saturating_sub(2000) / 3).unwrap_or(usize::MAX);
+        Self { idle: self.idle.min(most), revoked: self.revoked.min(most), ..self }
+    }
+}
+
+/// A proxy under measurement, with servers of its own behind it: what one left in TIME_WAIT is in nobody else's way.
+pub(crate) struct Proxy {
+    pub(crate) name: &'static str,
+    process: RefCell<Process>,
+    /// Of the proxy; a second one is what answers by UDP.
+    ports: Vec<u16>,
+    backend: u16,
+    /// What clients ask for; `-` for nothing, where the backend is fixed.
+    host: &'static str,
+    _servers: Process,
+}
+
+/// What a load said at its end.
+struct Said {
+    /// CPU of the proxy, in microseconds.
+    cpu: f64,
+    /// Of the time that clients waited, in microseconds.
+    middle: f64,
+    slowest: f64,
+}
+
+impl Proxy {
+    /// One that is a role of this program.
+    pub(crate) fn role(name: &'static str, role: &[&str]) -> Result<Self> {
+        let (servers, ports) = Process::start(LOAD_CORE, &["servers"])?;
+        let [backend, dns] = ports[..] else { bail!("the servers said {ports:?}") };
+        let (port, dns) = (backend.to_string(), dns.to_string());
+        let role: Vec<&str> = role.iter().copied().chain([&*port, &*dns]).collect();
+        let (process, ports) = Process::start(PROXY_CORE, &role)?;
+        let process = process.into();
+        Ok(Self { name, process, ports, backend, host: "echo.example", _servers: servers })
+    }
+
+    /// One that somebody else made.
+    pub(crate) fn other(other: Other, files: u64) -> Result<Self> {
+        let (servers, ports) = Process::start(LOAD_CORE, &["servers"])?;
+        let backend = ports[0];
+        let (process, port) = other.start(PROXY_CORE, backend, files)?;
+        let host = if other == Other::Squid { "echo.example" } else { "-" };
+        let process = process.into();
+        Ok(Self { name: other.name(), process, ports: vec![port], backend, host, _servers: servers })
+    }
+
+    /// None at all: the servers themselves.
+    pub(crate) fn direct() -> Result<Self> {
+        let (servers, ports) = Process::start(LOAD_CORE, &["servers"])?;
+        let (echo, udp) = Process::start(PROXY_CORE, &["echo"])?;
+        let (process, backend) = (echo.into(), ports[0]);
+        Ok(Self {
+            name: "direct",
+            process,
+            ports: vec![backend, udp[0]],
+            backend,
+            host: "-",
+            _servers: servers,
+        })
+    }
+
+    /// User and system time of its threads, in microseconds: the sum of both as the scheduler counts it, since `stat` has it in
+    /// hundredths of a second.
+    fn cpu(&self) -> Result<f64> {
+        let id = self.process.borrow().child.id();
+        let mut nanos = 0.0;
+        for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
+            let text = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+            let (on_cpu, _) = text.split_once(' ').context("/proc/*/task/*/schedstat is short")?;
+            nanos += on_cpu.parse::<f64>()?;
+        }
+        Ok(nanos / 1000.0)
+    }
+
+    fn resident_kib(&self) -> Result<f64> {
+        self.process.borrow().resident_kib()
+    }
+
+    fn start_load(&self, kind: &str, port: usize, host: &str, count: usize) -> Result<Process> {
+        let (port, backend, count) = (self.ports[port], self.backend.to_string(), count.to_string());
+        let (load, _) =
+            Process::start(LOAD_CORE, &["load", kind, &port.to_string(), host, &backend, &count])?;
+        Ok(load)
+    }
+
+    /// What the proxy uses while a load runs. `meanwhile` is done beside it.
+    fn run(
+        &self,
+        kind: &str,
+        port: usize,
+        host: &str,
+        count: usize,
+        meanwhile: impl FnOnce() -> Result<()>,
+    ) -> Result<Said> {
+        let before = self.cpu()?;
+        let mut load = self.start_load(kind, port, host, count)?;
+        meanwhile()?;
+        let said = load.line()?;
+        let cpu = self.cpu()? - before;
+        let times: Vec<f64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let [middle, slowest] = times[..] else { bail!("the load {kind} said {said:?}") };
+        Ok(Said { cpu, middle, slowest })
+    }
+
+    fn cost(&self, kind: &str, port: usize, host: &str, count: usize) -> Result<Said> {
+        let said = self.run(kind, port, host, count, || Ok(()))?;
+        Ok(Said { cpu: said.cpu / count as f64, ..said })
+    }
+
+    /// What every proxy is measured by.
+    pub(crate) fn measure(&self, sizes: &Sizes, rows: &mut Rows) -> Result<()> {
+        // Once for the caches of both sides.
+        self.cost("exchange", 0, self.host, 200)?;
+        let exchange = self.cost("exchange", 0, self.host, sizes.connections)?;
+        rows.add(self.name, "connect p50", exchange.middle);
+        rows.add(self.name, "connect p99", exchange.slowest);
+        if self.name == "direct" {
+            return Ok(());
+        }
+        rows.add(self.name, "connect", exchange.cpu);
+        let bulk = self.run("bulk", 0, self.host, sizes.bulk_mib, || Ok(()))?;
+        rows.add(self.name, "bulk", bulk.cpu / 1e6 / (sizes.bulk_mib as f64 / 1024.0));
+        let before = self.resident_kib()?;
+        let mut load = self.start_load("hold", 0, self.host, sizes.idle)?;
+        load.line()?;
+        rows.add(self.name, "idle", (self.resident_kib()? - before).max(0.0) / sizes.idle as f64);
+        Ok(())
+    }
+
+    /// What the gateway alone has.
+    pub(crate) fn measure_own(&self, sizes: &Sizes, rows: &mut Rows) -> Result<()> {
+        let count = sizes.connections;
+        rows.add(self.name, "sni", self.cost("sni", 0, "tls.example", count)?.cpu);
+        rows.add(self.name, "denied", self.cost("denied", 0, "evil.example", count)?.cpu);
+        rows.add(self.name, "revoke", self.revoke(sizes)?);
+        rows.add(self.name, "swap p99 shift", self.swap(sizes)?);
+        self.measure_queries("dns allowed", "echo.example", sizes, rows)?;
+        self.measure_queries("dns denied", "evil.example", sizes, rows)
+    }
+
+    /// CPU a query.
+    pub(crate) fn measure_queries(
+        &self,
+        row: &str,
+        host: &str,
+        sizes: &Sizes,
+        rows: &mut Rows,
+    ) -> Result<()> {
+        rows.add(self.name, row, self.cost("dns", 1, host, sizes.queries)?.cpu);
+        Ok(())
+    }
+
+    /// Milliseconds from the swap of the policy until the last tunnel is closed, as its client sees it.
+    fn revoke(&self, sizes: &Sizes) -> Result<f64> {
+        let mut load = self.start_load("hold", 0, self.host, sizes.revoked)?;
+        load.line()?;
+        let started = std::time::Instant::now();
+        self.process.borrow_mut().tell("revoke")?;
+        load.line()?;
+        let took = started.elapsed().as_secs_f64() * 1000.0;
+        self.process.borrow_mut().line()?;
+        Ok(took)
+    }
+
+    /// Milliseconds by which the slowest of a hundred connections gets slower while policies of 10,000 rules are swapped in.
+    fn swap(&self, sizes: &Sizes) -> Result<f64> {
+        let quiet = self.cost("paced", 0, self.host, sizes.paced)?;
+        let swaps = sizes.paced / 500;
+        let busy = self.run("paced", 0, self.host, sizes.paced, || {
+            for _ in 0..swaps {
+                self.process.borrow_mut().tell("swap")?;
+                self.process.borrow_mut().line()?;
+                std::thread::sleep(Duration::from_millis(500));
+            }
+            Ok(())
+        })?;
+        Ok((busy.slowest - quiet.slowest) / 1000.0)
+    }
+}

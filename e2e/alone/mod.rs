@@ -1,0 +1,20 @@
+//! Tests that disturb what others rely on, or are disturbed by others: one after the other, each with the cluster to itself.
+
+mod budget;
+mod deadline;
+mod faults;
+mod fence;
+mod leftovers;
+mod load;
+
+use crate::harness::Cases;
+
+/// Adds the tests; the last one looks at what the whole run left behind.
+pub(crate) fn cases(cases: &mut Cases) {
+    deadline::cases(cases);
+    budget::cases(cases);
+    load::cases(cases);
+    faults::cases(cases);
+    fence::cases(cases);
+    leftovers::cases(cases);
+}

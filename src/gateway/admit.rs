@@ -1,0 +1,351 @@
+//! The one path of every entry: who is it, is there room, may it, and then to a socket.
+//!
+//! Holds no rule. Must never hand out a socket for what was not authorized, resolved and checked.
+
+use std::{net::IpAddr, sync::Arc};
+
+use arc_swap::ArcSwapOption;
+use tokio::net::TcpStream;
+
+use super::{
+    clock::Clock,
+    config::Timing,
+    directory::Directory,
+    entry::Entry,
+    flow::{Asked, Cause, Flow, Open},
+    limit::{Count, Inside},
+    metrics::Metrics,
+    opened::Opener,
+    reason::{Reason, Refusal, Trouble},
+    relay::{Ways, relay},
+    resolve::{Pinned, Resolver},
+    tenant::{Identity, RuleUse, Tenant},
+    toll::Toll,
+};
+use crate::policy::{Policy, Severity, Verdict};
+use crate::{api::Protocol, policy::Destination};
+
+/// Most connections of one sandbox that were not let in and are told so at once. Others are closed without a word: whoever
+/// does not read its refusals must not fill the replica with them.
+const MOST_TURNED_AWAY: u32 = 32;
+
+/// Told of each kind of refusal that no honest client meets, once for each kind until refusals are taken.
+pub trait Alarms: Send + Sync {
+    /// Somebody did it.
+    fn severe(&self, who: Option<&Identity>, source: IpAddr, entry: Entry, refusal: &Refusal);
+}
+
+/// Says it in the log.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogAlarms;
+
+impl Alarms for LogAlarms {
+    fn severe(&self, who: Option<&Identity>, source: IpAddr, entry: Entry, refusal: &Refusal) {
+        tracing::warn!(
+            sandbox = who.map(tracing::field::display),
+            %source,
+            entry = entry.as_str(),
+            reason = refusal.reason.as_str(),
+            host = refusal.host,
+            port = refusal.port,
+            "no honest client does this"
+        );
+    }
+}
+
+/// Most of a kind, for all sandboxes together.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Connections.
+    pub connections: u32,
+    /// Directions that are spliced, each with a pipe.
+    pub pipes: u32,
+}
+
+/// What every entry needs.
+pub struct Gateway {
+    /// Who is which address.
+    pub directory: Arc<Directory>,
+    /// Resolves and dials.
+    pub resolver: Resolver,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Opens TLS where a rule has requests looked at; none where there is no authority of the installation. Replaced when its
+    /// files change.
+    pub opener: ArcSwapOption<Opener>,
+    /// Told of what is severe.
+    pub alarms: Arc<dyn Alarms>,
+    /// How long things may take.
+    pub timing: Timing,
+    /// Time.
+    pub clock: Clock,
+    /// Most of a kind.
+    pub room: Room,
+    /// Connections now.
+    pub connections: Arc<Count>,
+    /// Pipes now.
+    pub pipes: Arc<Count>,
+    /// Connections of nobody that are still told so.
+    pub turned_away: Arc<Count>,
+}
+
+impl Gateway {
+    /// Counts a refusal, keeps it with its sandbox, and tells of what is severe.
+    pub fn refuse(&self, who: Option<&Tenant>, source: IpAddr, entry: Entry, refusal: &Refusal) {
+        self.metrics.refused(entry, refusal.reason);
+        if refusal.reason.is_noise() {
+            return;
+        }
+        let first = who.is_none_or(|tenant| tenant.refusals.add(entry, refusal, Clock::wall()));
+        if first && refusal.reason.severity() == Severity::C {
+            self.alarms.severe(who.map(|tenant| &tenant.identity), source, entry, refusal);
+        }
+    }
+}
+
+/// A connection that was not let in.
+pub struct TurnedAway {
+    /// Why.
+    pub reason: Reason,
+    /// Room to tell it so, if there is some.
+    pub place: Option<Inside>,
+}
+
+/// One connection of a known sandbox.
+pub struct Visit {
+    /// What every entry needs.
+    pub gateway: Arc<Gateway>,
+    /// Whose.
+    pub tenant: Arc<Tenant>,
+    /// From where.
+    pub source: IpAddr,
+    /// Where it came in.
+    pub entry: Entry,
+    _place: Inside,
+}
+
+impl Visit {
+    /// Finds out who it is and lets it in.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn enter(gateway: Arc<Gateway>, source: IpAddr, entry: Entry) -> Result<Self, TurnedAway> {
+        let found = gateway.directory.hold(source, gateway.timing.hold).await;
+        let refuse = |tenant: Option<&Tenant>, trouble: Trouble| {
+            let refusal = Refusal::raw(trouble, b"", 0);
+            gateway.refuse(tenant, source, entry, &refusal);
+            let told = tenant.map_or(&gateway.turned_away, |tenant| &tenant.turned_away);
+            TurnedAway { reason: refusal.reason, place: told.enter(1, MOST_TURNED_AWAY) }
+        };
+        let Some(tenant) = found else { return Err(refuse(None, Trouble::UnknownSource)) };
+        match tenant.connect() {
+            Ok(place) => Ok(Self { gateway, tenant, source, entry, _place: place }),
+            Err(trouble) => Err(refuse(Some(&tenant), trouble)),
+        }
+    }
+
+    /// Records a refusal and hands it back, to be said to the client.
+    #[must_use]
+    pub fn refuse(&self, refusal: Refusal) -> Refusal {
+        self.gateway.refuse(Some(&self.tenant), self.source, self.entry, &refusal);
+        refusal
+    }
+
+    /// A place among those that have not said what they want.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn head(&self) -> Result<Head, Trouble> {
+        let limits = self.tenant.terms().limits;
+        let place = self.tenant.heads.enter(1, limits.heads).ok_or(Trouble::TooManyHeads)?;
+        let held = self.tenant.buffered.enter(0, limits.buffered_bytes).ok_or(Trouble::TooManyHeads)?;
+        Ok(Head { held, most: limits.buffered_bytes, _place: place })
+    }
+
+    /// The policy's word on something, without counting it: for what is judged again later.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn judge(&self, asked: &Asked) -> Result<Protocol, Refusal> {
+        let terms = self.tenant.terms();
+        match asked.judge(&terms.policy, Clock::wall()) {
+            Verdict::Allow(rule) => Ok(rule.protocol),
+            Verdict::Deny(denial) => Err(Refusal::denied(&denial, asked)),
+        }
+    }
+
+    /// The policy's word, and the rule's limits.
+    ///
+    /// # Errors
+    /// The refusal, recorded.
+    pub fn authorize(&self, asked: Asked) -> Result<Authorized, Refusal> {
+        let terms = self.tenant.terms();
+        match asked.judge(&terms.policy, Clock::wall()) {
+            Verdict::Deny(denial) => Err(self.refuse(Refusal::denied(&denial, &asked))),
+            Verdict::Allow(rule) => match self.tenant.use_rule(rule, &asked.destination) {
+                Err(trouble) => {
+                    let rule = Some(rule.name.clone());
+                    Err(self.refuse(Refusal { rule, ..Refusal::about(trouble, &asked) }))
+                }
+                Ok((used, place)) => {
+                    self.gateway.metrics.allowed(self.entry);
+                    let (generation, policy) = (terms.generation, terms.policy.clone());
+                    Ok(Authorized { asked, generation, policy, used, _place: place })
+                }
+            },
+        }
+    }
+
+    /// Finds addresses that may be dialled.
+    ///
+    /// # Errors
+    /// The refusal, recorded.
+    pub async fn pin(&self, authorized: Authorized) -> Result<Pinned, Refusal> {
+        let pinned = self.gateway.resolver.pin(authorized).await;
+        pinned.map_err(|(trouble, authorized)| self.refuse(Refusal::about(trouble, &authorized.asked)))
+    }
+
+    /// Dials, and registers the flow.
+    ///
+    /// # Errors
+    /// The refusal, recorded.
+    pub async fn dial(&self, pinned: Pinned) -> Result<(TcpStream, Dialled<'_>), Refusal> {
+        let dialled = pinned.dial(self.gateway.timing.dial).await;
+        let (stream, authorized) = dialled
+            .map_err(|(trouble, authorized)| self.refuse(Refusal::about(trouble, &authorized.asked)))?;
+        let Authorized { asked, generation, used, _place: place, .. } = authorized;
+        match self.tenant.open(&asked, generation, Clock::wall()) {
+            Ok(open) => {
+                self.gateway.metrics.opened();
+                let metrics = &self.gateway.metrics;
+                let (up, down) = (self.tenant.up(&used, &metrics.sent), self.tenant.down(&metrics.received));
+                let dialled =
+                    Dialled { up, down, open, asked, visit: self, cause: Cause::Broken, _place: place };
+                Ok((stream, dialled))
+            }
+            Err(cause) => Err(self.refuse(self.ended(cause, &asked))),
+        }
+    }
+
+    /// All of that: the policy's word, addresses, and a socket.
+    ///
+    /// # Errors
+    /// The refusal, recorded.
+    pub async fn reach(&self, asked: Asked) -> Result<(TcpStream, Dialled<'_>), Refusal> {
+        self.dial(self.pin(self.authorize(asked)?).await?).await
+    }
+
+    /// What to say of something that was allowed a moment ago.
+    fn ended(&self, cause: Cause, asked: &Asked) -> Refusal {
+        match (cause, asked.judge(&self.tenant.terms().policy, Clock::wall())) {
+            (Cause::Revoked, Verdict::Deny(denial)) => Refusal::denied(&denial, asked),
+            (Cause::Drained, _) => Refusal::about(Trouble::Draining, asked),
+            _ => Refusal::about(Trouble::UnknownSource, asked),
+        }
+    }
+}
+
+/// A place among those that have not said what they want, and what they hold.
+pub struct Head {
+    held: Inside,
+    most: u32,
+    _place: Inside,
+}
+
+impl Head {
+    /// Holds more bytes.
+    ///
+    /// # Errors
+    /// When the sandbox holds as many as it may.
+    pub fn hold(&mut self, more: usize) -> Result<(), Trouble> {
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        if self.held.grow(more, self.most) { Ok(()) } else { Err(Trouble::TooManyHeads) }
+    }
+}
+
+/// What policy allowed, not yet resolved.
+pub struct Authorized {
+    asked: Asked,
+    generation: u64,
+    policy: Arc<Policy>,
+    used: Arc<RuleUse>,
+    _place: Inside,
+}
+
+impl Authorized {
+    /// What was asked for.
+    #[must_use]
+    pub const fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
+    /// The policy that allowed it.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+}
+
+/// The flow of a socket to what was allowed. It counts as broken unless it is said how it ended.
+pub struct Dialled<'a> {
+    /// What bytes to the outside pass.
+    pub up: Toll,
+    /// What bytes from the outside pass.
+    pub down: Toll,
+    open: Open,
+    asked: Asked,
+    visit: &'a Visit,
+    cause: Cause,
+    _place: Inside,
+}
+
+impl Dialled<'_> {
+    /// The flow, to be watched for its end.
+    #[must_use]
+    pub fn flow(&self) -> &Flow {
+        &self.open
+    }
+
+    /// A refusal of what was allowed, recorded: the other side could not do its part.
+    #[must_use]
+    pub fn about(&self, trouble: Trouble) -> Refusal {
+        let refusal = Refusal::about(trouble, &self.asked);
+        // A spent budget is recorded at the end, for tunnels as for requests.
+        if trouble == Trouble::UploadSpent { refusal } else { self.visit.refuse(refusal) }
+    }
+
+    /// Says how it ended.
+    pub fn end(mut self, cause: Cause) {
+        self.cause = cause;
+        if cause == Cause::Spent {
+            let refusal = Refusal::about(Trouble::UploadSpent, &self.asked);
+            self.visit.gateway.refuse(
+                Some(&self.visit.tenant),
+                self.visit.source,
+                self.visit.entry,
+                &refusal,
+            );
+        }
+    }
+
+    /// Carries bytes both ways until the end. `first` was read before.
+    pub async fn relay(self, client: &TcpStream, upstream: &TcpStream, first: &[u8]) {
+        let gateway = &self.visit.gateway;
+        let pipes = || gateway.pipes.enter(1, gateway.room.pipes);
+        let ways = Ways { up: &self.up, down: &self.down, idle: gateway.timing.idle, pipes: &pipes };
+        let cause = relay(client, upstream, first, &self.open, ways).await;
+        self.end(cause);
+    }
+}
+
+impl Drop for Dialled<'_> {
+    fn drop(&mut self) {
+        self.visit.gateway.metrics.ended(self.cause);
+    }
+}
+
+/// Whether bytes to this destination are passed unseen: the rule says so, or there is no name to compare.
+#[must_use]
+pub fn is_opaque(protocol: Protocol, destination: &Destination) -> bool {
+    protocol == Protocol::Tcp || matches!(destination, Destination::Address(_))
+}

@@ -1,0 +1,48 @@
+//! `glovebox gateway`: all that leaves a sandbox. Listeners, the relay, the resolver, limits.
+//!
+//! Owns the sockets. Contains no rule: who may go where is [`crate::policy`]'s word, and each entry (DNS, CONNECT,
+//! absolute-form, transparent TLS and HTTP, named TCP) asks for it by the same path, [`admit`].
+
+pub mod admit;
+mod authority;
+pub mod ca;
+mod claims;
+pub mod clock;
+pub mod config;
+pub mod directory;
+pub mod dns;
+pub mod entry;
+pub mod flow;
+pub mod framing;
+pub mod head;
+pub mod hello;
+mod index;
+mod intake;
+pub mod limit;
+mod listen;
+pub mod metrics;
+mod name_server;
+pub mod names;
+pub mod opened;
+mod proxy;
+pub mod reason;
+pub mod refusals;
+pub mod relay;
+mod renew;
+pub mod resolve;
+mod room;
+mod run;
+mod surroundings;
+mod tcp;
+mod tell;
+pub mod tenant;
+mod tls;
+pub mod toll;
+mod tripwire;
+pub mod trust;
+mod watch;
+mod web;
+
+pub use config::Options;
+pub use run::{Addresses, Listeners, Parts, run, serve};
+pub use tripwire::WORDS as TRIPWIRE_WORDS;

@@ -1,0 +1,116 @@
+//! What a sandbox was refused: folded and bounded, for Events and for whoever asks why.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use jiff::Timestamp;
+
+use super::{
+    entry::Entry,
+    reason::{Reason, Refusal},
+};
+
+/// Most hosts that are kept for one sandbox. What comes beyond is kept without its host: a flood of names hides no reason.
+const MOST: usize = 64;
+
+/// One kind of refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Where it was met.
+    pub entry: Entry,
+    /// Why.
+    pub reason: Reason,
+    /// The host: printable and capped. Empty for none, or for many.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+/// How often and since when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folded {
+    /// How often.
+    pub count: u64,
+    /// First time.
+    pub first: Timestamp,
+    /// Last time.
+    pub last: Timestamp,
+    /// The rule that came closest.
+    pub rule: Option<Arc<str>>,
+    /// What the class says of its denial.
+    pub words: Option<Arc<str>>,
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    kept: HashMap<Key, Folded>,
+    /// How many were kept with their host.
+    named: usize,
+}
+
+/// The refusals of one sandbox.
+#[derive(Debug, Default)]
+pub struct Refusals(Mutex<Record>);
+
+impl Refusals {
+    /// Adds one. Whether it is the first of its kind.
+    pub fn add(&self, entry: Entry, refusal: &Refusal, now: Timestamp) -> bool {
+        let key = Key { entry, reason: refusal.reason, host: refusal.host.clone(), port: refusal.port };
+        let mut record = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(folded) = record.kept.get_mut(&key) {
+            folded.count += 1;
+            folded.last = now;
+            return false;
+        }
+        let key = if record.named < MOST { key } else { Key { host: String::new(), port: 0, ..key } };
+        record.named = (record.named + 1).min(MOST);
+        if let Some(folded) = record.kept.get_mut(&key) {
+            folded.count += 1;
+            folded.last = now;
+            return false;
+        }
+        let (rule, words) = (refusal.rule.clone(), refusal.words.clone());
+        record.kept.insert(key, Folded { count: 1, first: now, last: now, rule, words });
+        true
+    }
+
+    /// Takes all that is kept.
+    #[must_use]
+    pub fn take(&self) -> Vec<(Key, Folded)> {
+        let mut record = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *record).kept.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{gateway::reason::Trouble, policy::DenyReason};
+
+    #[test]
+    fn folds_and_stays_small() {
+        let refusals = Refusals::default();
+        let now = Timestamp::UNIX_EPOCH;
+        let refusal = |host: &str| Refusal::raw(DenyReason::NoRule, host.as_bytes(), 443);
+        assert!(refusals.add(Entry::Tls, &refusal("a.example"), now));
+        assert!(!refusals.add(Entry::Tls, &refusal("a.example"), now));
+        assert!(refusals.add(Entry::Dns, &refusal("a.example"), now));
+        assert!(refusals.add(Entry::Tls, &Refusal::raw(Trouble::NotTls, b"a.example", 443), now));
+        for i in 0..1000 {
+            refusals.add(Entry::Dns, &refusal(&format!("{i}.example")), now);
+        }
+        let severe = Refusal::raw(DenyReason::MetadataAddress, b"169.254.169.254", 80);
+        assert!(refusals.add(Entry::Connect, &severe, now), "a flood hides nothing");
+        let kept: HashMap<_, _> = refusals.take().into_iter().collect();
+        assert_eq!(kept.len(), MOST + 2);
+        let count = |entry, reason, host: &str, port| {
+            kept[&Key { entry, reason: Reason::Policy(reason), host: host.into(), port }].count
+        };
+        assert_eq!(count(Entry::Tls, DenyReason::NoRule, "a.example", 443), 2);
+        assert_eq!(count(Entry::Dns, DenyReason::NoRule, "", 0), 1000 - (MOST as u64 - 3));
+        assert_eq!(count(Entry::Connect, DenyReason::MetadataAddress, "", 0), 1);
+        assert_eq!(refusals.take(), vec![]);
+    }
+}

@@ -1,0 +1,307 @@
+//! HTTP: one request on each connection, judged by method and path, written anew, and its answer likewise.
+//!
+//! One request, so that no second one can go where only the first was allowed to. What a client sends after it is thrown away,
+//! unless both sides agreed on a WebSocket.
+
+use std::{net::IpAddr, sync::Arc};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+
+use super::{
+    admit::{Dialled, Gateway, Visit},
+    authority,
+    entry::Entry,
+    flow::{Asked, Cause},
+    framing::{Body, Framing},
+    head::{Answer, Request},
+    intake::{self, answer, last_words, refuse, turn_away},
+    reason::{Reason, Refusal, Trouble},
+    relay::Activity,
+    toll::Toll,
+};
+use crate::policy::{Destination, Host, Wire};
+
+/// What is read at once.
+const CHUNK: usize = 16 * 1024;
+const HTTP_PORT: u16 = 80;
+const HTTPS_PORT: u16 = 443;
+
+/// Whom a request may name.
+pub(super) enum Expected<'a> {
+    /// Whom it wants, by a whole URI.
+    Any,
+    /// Whom it wants, at this port alone: that is where the client believes to be.
+    Port(u16),
+    /// This one, in a tunnel.
+    Tunnel(&'a Destination, u16),
+    /// This one, in TLS that was opened; TLS to it is made with the connector.
+    Opened(&'a Host, u16, &'a TlsConnector),
+}
+
+impl Expected<'_> {
+    fn of(&self, request: &Request) -> Result<Asked, Refusal> {
+        let default_port = match self {
+            Self::Any => HTTP_PORT,
+            Self::Port(port) | Self::Tunnel(_, port) | Self::Opened(_, port, _) => *port,
+        };
+        let host = request.host.as_deref().unwrap_or_default();
+        let refused = |reason: Reason| Refusal::raw(reason, host.as_bytes(), default_port);
+        let (destination, port) = authority::of(request, default_port).map_err(refused)?;
+        let mismatch = match self {
+            Self::Port(expected) if port != *expected => Some(Trouble::AuthorityMismatch),
+            Self::Tunnel(this, expected) if destination != **this || port != *expected => {
+                Some(Trouble::TunnelMismatch)
+            }
+            Self::Opened(this, expected, _) if destination.name() != Some(*this) || port != *expected => {
+                Some(Trouble::OpenedMismatch)
+            }
+            _ => None,
+        };
+        if let Some(trouble) = mismatch {
+            return Err(refused(trouble.into()));
+        }
+        let wire = if matches!(self, Self::Opened(..)) { Wire::Opened } else { Wire::Http };
+        let line = (request.method.as_str().into(), request.path().into());
+        Ok(Asked { destination, port, wire, request: Some(line) })
+    }
+}
+
+/// Serves one connection of transparent HTTP, whose client means this port.
+pub(super) async fn serve(gateway: Arc<Gateway>, mut client: TcpStream, source: IpAddr, port: u16) {
+    let visit = match Visit::enter(gateway, source, Entry::Http).await {
+        Ok(visit) => visit,
+        Err(turned) => {
+            let words = answer(Entry::Http, &Refusal::raw(turned.reason, b"", port));
+            return turn_away(client, turned, &words).await;
+        }
+    };
+    match intake::request(&visit, &mut client, Vec::new()).await {
+        Ok((request, rest)) => exchange(&visit, client, request, &rest, &Expected::Port(port)).await,
+        Err(Some(trouble)) => refuse(&visit, client, Refusal::raw(trouble, b"", port)).await,
+        Err(None) => {}
+    }
+}
+
+/// One request and its answer. `rest` came after the request's head.
+pub(super) async fn exchange(
+    visit: &Visit,
+    mut client: impl AsyncRead + AsyncWrite + Unpin,
+    request: Request,
+    rest: &[u8],
+    expected: &Expected<'_>,
+) {
+    let reached = async {
+        let asked = expected.of(&request).map_err(|refusal| visit.refuse(refusal))?;
+        let host = match (asked.wire, asked.port) {
+            (Wire::Http, HTTP_PORT) | (Wire::Opened, HTTPS_PORT) => asked.destination.to_string(),
+            (_, port) => format!("{}:{port}", asked.destination),
+        };
+        let (upstream, dialled) = visit.reach(asked).await?;
+        Ok((upstream, dialled, Sent { request: &request, head: request.render(&host), rest }))
+    };
+    let words = match reached.await {
+        Err(refusal) => answer(visit.entry, &refusal),
+        Ok((upstream, dialled, sent)) => match expected {
+            Expected::Opened(host, _, connector) => match seal(visit, host, connector, upstream).await {
+                Ok(upstream) => carry(visit, &mut client, upstream, dialled, &sent).await,
+                Err(trouble) => answer(visit.entry, &dialled.about(trouble)),
+            },
+            _ => carry(visit, &mut client, upstream, dialled, &sent).await,
+        },
+    };
+    last_words(client, &words).await;
+}
+
+/// TLS to the host, whose certificate must be good for its name. There is no way around that.
+async fn seal(
+    visit: &Visit,
+    host: &Host,
+    connector: &TlsConnector,
+    upstream: TcpStream,
+) -> Result<tokio_rustls::client::TlsStream<TcpStream>, Trouble> {
+    let name = host.as_str().to_owned().try_into().map_err(|_| Trouble::Untrusted)?;
+    match timeout(visit.gateway.timing.dial, connector.connect(name, upstream)).await {
+        Ok(Ok(sealed)) => Ok(sealed),
+        // What TLS finds wrong comes as such, what the network does comes as it is.
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::InvalidData => Err(Trouble::Untrusted),
+        Ok(Err(_)) => Err(Trouble::Unreachable),
+        Err(_) => Err(Trouble::TimedOut),
+    }
+}
+
+/// A request on its way.
+struct Sent<'a> {
+    request: &'a Request,
+    head: Vec<u8>,
+    rest: &'a [u8],
+}
+
+/// Carries both; what remains to be said to the client.
+async fn carry(
+    visit: &Visit,
+    client: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    upstream: impl AsyncRead + AsyncWrite + Unpin,
+    dialled: Dialled<'_>,
+    sent: &Sent<'_>,
+) -> Vec<u8> {
+    let activity = Activity::new(visit.gateway.clock);
+    let (mut from_client, mut to_client) = tokio::io::split(client);
+    let (mut from_upstream, mut to_upstream) = tokio::io::split(upstream);
+    let mut answered = false;
+    let up = async {
+        let mut out = Way { to: &mut to_upstream, toll: &dialled.up, activity: &activity };
+        let carried = async {
+            out.send(&sent.head).await?;
+            out.body(&mut from_client, sent.rest, sent.request.framing).await
+        };
+        match carried.await {
+            // A server may answer before it read all, and close: its answer counts.
+            Ok(()) | Err(Cause::Broken) => std::future::pending().await,
+            Err(cause) => cause,
+        }
+    };
+    let down = async {
+        let mut out = Way { to: &mut to_client, toll: &dialled.down, activity: &activity };
+        out.answer(&mut from_upstream, sent.request, &mut answered).await
+    };
+    let idle = visit.gateway.timing.idle;
+    let done = tokio::select! {
+        biased;
+        cause = dialled.flow().closed() => Err(cause),
+        done = down => done,
+        cause = up => Err(cause),
+        () = activity.idle(idle) => Err(Cause::Idle),
+    };
+    let cause = match done {
+        Err(cause) => cause,
+        Ok(None) => Cause::Done,
+        Ok(Some(first)) => {
+            let mut up = Way { to: &mut to_upstream, toll: &dialled.up, activity: &activity };
+            let mut down = Way { to: &mut to_client, toll: &dialled.down, activity: &activity };
+            let both = async {
+                tokio::try_join!(up.all(&mut from_client, sent.rest), down.all(&mut from_upstream, &first))
+            };
+            tokio::select! {
+                biased;
+                cause = dialled.flow().closed() => cause,
+                done = both => done.err().unwrap_or(Cause::Done),
+                () = activity.idle(idle) => Cause::Idle,
+            }
+        }
+    };
+    let trouble = match cause {
+        Cause::Malformed => Some(Trouble::AnswerMalformed),
+        Cause::Broken => Some(Trouble::Unreachable),
+        Cause::Idle => Some(Trouble::TimedOut),
+        Cause::Spent => Some(Trouble::UploadSpent),
+        Cause::Drained => Some(Trouble::Draining),
+        Cause::Done | Cause::Revoked | Cause::Gone => None,
+    };
+    let said = trouble.filter(|_| !answered).map(|trouble| answer(visit.entry, &dialled.about(trouble)));
+    dialled.end(cause);
+    said.unwrap_or_default()
+}
+
+/// One direction.
+struct Way<'a, W> {
+    to: &'a mut W,
+    toll: &'a Toll,
+    activity: &'a Activity,
+}
+
+impl<W: AsyncWrite + Unpin> Way<'_, W> {
+    /// Sends, as the toll lets it pass.
+    async fn send(&mut self, mut bytes: &[u8]) -> Result<(), Cause> {
+        while !bytes.is_empty() {
+            let granted = self.toll.pass(bytes.len()).await.map_err(|_| Cause::Spent)?;
+            let (now, rest) = bytes.split_at(granted.min(bytes.len()));
+            self.toll.settle(granted, now.len());
+            self.to.write_all(now).await.map_err(|_| Cause::Broken)?;
+            self.activity.touch();
+            bytes = rest;
+        }
+        // TLS keeps what it can until it is told.
+        self.to.flush().await.map_err(|_| Cause::Broken)
+    }
+
+    /// A body, until its end and not a byte further.
+    async fn body(
+        &mut self,
+        from: &mut (impl AsyncRead + Unpin),
+        first: &[u8],
+        framing: Framing,
+    ) -> Result<(), Cause> {
+        let mut body = Body::new(framing);
+        let mut more = first.to_vec();
+        loop {
+            let mut out = Vec::new();
+            body.feed(&more, &mut out).map_err(|_| Cause::Malformed)?;
+            self.send(&out).await?;
+            if body.is_done() {
+                return Ok(());
+            }
+            more = chunk(from).await?.ok_or(Cause::Broken)?;
+        }
+    }
+
+    /// The answer: heads until the last, then the body. If it goes over to a WebSocket, what came after the head.
+    async fn answer(
+        &mut self,
+        from: &mut (impl AsyncRead + Unpin),
+        request: &Request,
+        answered: &mut bool,
+    ) -> Result<Option<Vec<u8>>, Cause> {
+        let mut bytes = Vec::new();
+        loop {
+            let read = Answer::parse(&bytes, &request.method, request.version, request.websocket)
+                .map_err(|_| Cause::Malformed)?;
+            let Some((head, length)) = read else {
+                bytes.extend(chunk(from).await?.ok_or(Cause::Broken)?);
+                continue;
+            };
+            bytes = bytes.split_off(length);
+            *answered |= !head.interim();
+            self.send(&head.render(request.version, &request.method)).await?;
+            if head.interim() {
+                continue;
+            }
+            if head.switches() {
+                return Ok(Some(bytes));
+            }
+            if let Some(framing) = head.framing {
+                return self.body(from, &bytes, framing).await.map(|()| None);
+            }
+            self.send(&bytes).await?;
+            while let Some(more) = chunk(from).await? {
+                self.send(&more).await?;
+            }
+            return Ok(None);
+        }
+    }
+
+    /// Everything, and the end of it.
+    async fn all(&mut self, from: &mut (impl AsyncRead + Unpin), first: &[u8]) -> Result<(), Cause> {
+        self.send(first).await?;
+        while let Some(more) = chunk(from).await? {
+            self.send(&more).await?;
+        }
+        self.to.shutdown().await.map_err(|_| Cause::Broken)
+    }
+}
+
+/// What comes next; none at the end.
+async fn chunk(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Vec<u8>>, Cause> {
+    let mut bytes = Vec::with_capacity(CHUNK);
+    match from.read_buf(&mut bytes).await {
+        Ok(0) => Ok(None),
+        Ok(_) => Ok(Some(bytes)),
+        // Some servers end TLS without saying so. Where a length says what is missing, that is noticed.
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(_) => Err(Cause::Broken),
+    }
+}

@@ -1,0 +1,38 @@
+//! Glovebox: ephemeral, fenced sandboxes for AI agents on Kubernetes. The map, one line a module.
+
+/// What runs inside each sandbox: the kernel report and the supervisor. Linux only; trusts nothing it meets.
+#[cfg(feature = "agent")]
+pub mod agent;
+/// Custom resource types, their defaults, bounds and CEL rules. Pure.
+#[cfg(feature = "api")]
+pub mod api;
+/// observe -> plan -> desired -> apply -> status, against an API server.
+#[cfg(feature = "controller")]
+pub mod controller;
+/// All that leaves a sandbox: DNS answers, the proxy, transparent TLS and HTTP, limits. Sockets; no rule.
+#[cfg(feature = "gateway")]
+pub mod gateway;
+/// What every role needs of an API server.
+#[cfg(any(feature = "controller", feature = "gateway"))]
+mod kubernetes;
+/// Files that the kubelet keeps current.
+#[cfg(any(feature = "controller", feature = "gateway"))]
+mod mounted;
+/// Certificates as text, taken out of what stands around them. Pure.
+#[cfg(any(feature = "agent", feature = "api"))]
+pub mod pem;
+/// May this go out, may this image be used? Pure.
+#[cfg(feature = "api")]
+pub mod policy;
+/// What a sandbox's pod says about itself: the kernel report and the exit record, parsed as hostile input. Pure.
+#[cfg(any(feature = "agent", feature = "api"))]
+pub mod report;
+/// One sandbox: plan, desired objects, lifecycle, status. Pure.
+#[cfg(any(feature = "controller", feature = "gateway"))]
+pub mod sandbox;
+/// Logs, health and metrics, with bounded labels.
+#[cfg(feature = "role")]
+pub mod telemetry;
+/// A fake API server with faults, a node and a clock, and checks written apart from the code. Tests only.
+#[cfg(feature = "testkit")]
+pub mod testkit;

@@ -1,0 +1,15 @@
+//! The real `glovebox-agent` as what it is in a pod: an init step, and process 1 of a PID namespace.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "agent/container.rs"]
+mod container;
+#[path = "agent/ending.rs"]
+mod ending;
+#[path = "agent/idle.rs"]
+mod idle;
+#[path = "agent/init.rs"]
+mod init;
+#[path = "agent/signals.rs"]
+mod signals;
+#[path = "agent/start.rs"]
+mod start;

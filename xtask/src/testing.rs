@@ -1,0 +1,214 @@
+//! `cargo xtask test`: the suites, one after the other, each closing with a line `N passed, N failed`.
+
+mod chart;
+mod proxy;
+mod rival;
+mod suite;
+
+use std::{path::PathBuf, process::Command};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde_json::Value;
+
+use self::{proxy::ProxyArgs, suite::Suite};
+use crate::{
+    cargo::cargo,
+    install::{self, Installation, TargetArgs},
+    paths,
+    ui::Step,
+};
+
+/// The release of cargo-deny that is installed where there is none.
+const CARGO_DENY: &str = "0.20.2";
+/// Features of the package whose tests need no cluster.
+const UNIT_FEATURES: &str = "testkit";
+
+/// The tests of the end-to-end suite that attack the gateway and the fence.
+const CONFORMANCE: [&str; 2] = ["conformance::", "alone::fence::"];
+
+/// Run the suites: checks, unit tests, the chart, and the end-to-end suite on a real cluster.
+#[derive(Args, Debug)]
+pub(crate) struct TestArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    proxy: ProxyArgs,
+    /// Nothing for all suites; `check`, `unit`, `chart` or `e2e` for one, followed by names for single tests of it; or only names.
+    /// `conformance` is the part of `e2e` that attacks the gateway and the fence; it ends with a table.
+    #[arg(value_name = "SUITE|NAME")]
+    what: Vec<String>,
+}
+
+/// Runs what was asked for. An error means that something failed.
+pub(crate) fn run(args: &TestArgs) -> Result<()> {
+    install::ensure_tools()?;
+    if args.proxy.is_meant() {
+        return proxy::run(&args.proxy, &args.what, &args.target.cluster)?
+            .map_or(Ok(()), |suite| close(&[suite]));
+    }
+    let conformance = CONFORMANCE.map(str::to_owned);
+    let (suite, names) = match args.what.split_first() {
+        None => (None, &[][..]),
+        Some((first, rest)) if ["check", "unit", "chart", "e2e"].contains(&first.as_str()) => {
+            (Some(first.as_str()), rest)
+        }
+        Some((first, [])) if first == "conformance" => (Some("e2e"), conformance.as_slice()),
+        Some(_) => (Some("names"), args.what.as_slice()),
+    };
+    let wants = |name: &str| {
+        suite.is_none_or(|suite| suite == name || (suite == "names" && ["unit", "e2e"].contains(&name)))
+    };
+    let mut suites = Vec::new();
+    if wants("check") {
+        suites.push(check()?);
+    }
+    if wants("unit") {
+        suites.push(unit(names)?);
+    }
+    if wants("chart") || wants("e2e") {
+        let installation = Installation::prepare(&args.target)?;
+        if wants("chart") {
+            suites.push(chart::run(&installation)?);
+        }
+        if wants("e2e") {
+            installation.install()?;
+            suites.push(e2e(&installation, names)?);
+        }
+    }
+    close(&suites)
+}
+
+fn close(suites: &[Suite]) -> Result<()> {
+    let passed: u64 = suites.iter().map(|suite| suite.passed).sum();
+    let failed: u64 = suites.iter().map(|suite| suite.failed).sum();
+    for suite in suites.iter().filter(|suite| suite.failed > 0) {
+        println!("\nfailed in suite {}", suite.name);
+        suite.failures.iter().for_each(|line| println!("{line}"));
+    }
+    if suites.len() > 1 {
+        println!("\nall suites");
+        println!("{passed} passed, {failed} failed");
+    }
+    if failed > 0 {
+        bail!("{failed} failed");
+    }
+    if passed == 0 {
+        bail!("no test has such a name");
+    }
+    Ok(())
+}
+
+fn check() -> Result<Suite> {
+    let mut suite = Suite::open("check");
+    let deny = cargo_deny()?;
+    suite.command("formatting", cargo(["fmt", "--all", "--check"])?);
+    // The product is held to the pedantic lints, tests to clippy's own.
+    let product = ["clippy", "--quiet", "--workspace", "--lib", "--bins", "--", "-D", "warnings"];
+    suite.command("clippy of the product", cargo(product)?);
+    let mut tests = cargo(["clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--"])?;
+    tests.args(["-D", "warnings"]);
+    let allowed = ["pedantic", "unwrap_in_result", "unwrap_used", "expect_used", "panic", "or_fun_call"];
+    tests.args(allowed.map(|lint| format!("-Aclippy::{lint}")));
+    suite.command("clippy of everything", tests);
+    for feature in ["api", "agent", "controller", "gateway"] {
+        let arguments = [
+            "check",
+            "--quiet",
+            "--package",
+            "glovebox",
+            "--lib",
+            "--no-default-features",
+            "--features",
+            feature,
+        ];
+        suite.command(&format!("feature {feature} alone"), cargo(arguments)?);
+    }
+    let mut command = Command::new(deny);
+    command.current_dir(paths::checkout()).args([
+        "--log-level",
+        "error",
+        "check",
+        "bans",
+        "licenses",
+        "sources",
+    ]);
+    suite.command("cargo deny", command);
+    Ok(suite.close())
+}
+
+/// cargo-deny, installed into the user's cache if the machine has none.
+fn cargo_deny() -> Result<PathBuf> {
+    let root = paths::cache()?.join(format!("tools/cargo-deny-{CARGO_DENY}"));
+    let program = root.join("bin/cargo-deny");
+    if !program.exists() {
+        let step = Step::start(format!("installing cargo-deny {CARGO_DENY}"));
+        let root = root.to_string_lossy().into_owned();
+        install::run(
+            cargo([
+                "install",
+                "--quiet",
+                "--locked",
+                "--root",
+                &root,
+                "--version",
+                CARGO_DENY,
+                "cargo-deny",
+            ])?,
+            "cargo install cargo-deny",
+        )?;
+        step.done("");
+    }
+    Ok(program)
+}
+
+fn unit(names: &[String]) -> Result<Suite> {
+    let mut suite = Suite::open("unit");
+    for package in ["glovebox", "xtask"] {
+        let mut command = cargo(["test", "--quiet", "--no-fail-fast", "--package", package])?;
+        if package == "glovebox" {
+            command.args(["--lib", "--bins", "--tests", "--features", UNIT_FEATURES]);
+        }
+        command.arg("--").args(names);
+        suite.libtest(package, command)?;
+    }
+    Ok(suite.close())
+}
+
+fn e2e(installation: &Installation, names: &[String]) -> Result<Suite> {
+    let program = test_program("e2e", "--test")?;
+    let mut command = installation.command(&program)?;
+    command.env("GLOVEBOX_E2E_IMAGE", &installation.tools).env("GLOVEBOX_AGENT_IMAGE", &installation.image);
+    command.env("GLOVEBOX_CHECKOUT", paths::checkout()).args(names);
+    let mut suite = Suite::open("e2e");
+    suite.libtest("the cluster", command)?;
+    Ok(suite.close())
+}
+
+/// Builds a test or bench target and says where its program is.
+pub(crate) fn test_program(name: &str, kind: &str) -> Result<PathBuf> {
+    let step = Step::start(format!("building {name}"));
+    let text = install::run(
+        cargo([
+            "test",
+            "--quiet",
+            "--package",
+            "glovebox",
+            "--features",
+            "e2e",
+            kind,
+            name,
+            "--no-run",
+            "--message-format",
+            "json",
+        ])?,
+        "cargo",
+    )?;
+    let found =
+        text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).find_map(|message| {
+            let ours = message["target"]["name"] == name;
+            message["executable"].as_str().filter(|_| ours).map(PathBuf::from)
+        });
+    step.done("");
+    found.with_context(|| format!("cargo built no program for {name}"))
+}
