@@ -6,6 +6,9 @@ pub mod agent;
 /// Custom resource types, their defaults, bounds and CEL rules. Pure.
 #[cfg(feature = "api")]
 pub mod api;
+/// What a session says to a sandbox's agent and what comes back: frames, requests, results, parsed as hostile input. Pure.
+#[cfg(feature = "agent")]
+pub mod call;
 /// observe -> plan -> desired -> apply -> status, against an API server.
 #[cfg(feature = "controller")]
 pub mod controller;

@@ -1,0 +1,117 @@
+use super::*;
+
+fn exec() -> Exec {
+    Exec {
+        id: "a-1".into(),
+        command: vec!["sh".into(), "-c".into(), "true".into()],
+        env: BTreeMap::new(),
+        cwd: None,
+        stdin: false,
+        terminal: None,
+        timeout_ms: 1000,
+        max_output_bytes: 1024,
+        on_hangup: OnHangup::Kill,
+        access: None,
+    }
+}
+
+#[test]
+fn what_is_out_of_bounds_is_named_by_its_field() {
+    assert_eq!(exec().check(), Ok(()));
+    let field = |change: &dyn Fn(&mut Exec)| {
+        let mut exec = exec();
+        change(&mut exec);
+        exec.check().err().map(|bad| bad.field)
+    };
+    for id in ["", "a b", "a/b", &"a".repeat(65)] {
+        assert_eq!(field(&|exec| exec.id = id.into()), Some("id"), "{id:?}");
+    }
+    for command in [
+        vec![],
+        vec![String::new()],
+        vec!["a\0".into()],
+        vec!["a".repeat(MOST_COMMAND_BYTES)],
+        vec!["a".into(); 4097],
+    ] {
+        assert_eq!(field(&|exec| exec.command = command.clone()), Some("command"), "{}", command.len());
+    }
+    for (name, value) in [("", "x"), ("A=B", "x"), ("A\0", "x"), ("A", "\0")] {
+        let change = |exec: &mut Exec| exec.env = [(name.to_owned(), value.to_owned())].into();
+        assert_eq!(field(&change), Some("env"), "{name:?}={value:?}");
+    }
+    for cwd in ["", "relative", "/a/../b", "/a\0", &format!("/{}", "a".repeat(4096))] {
+        assert_eq!(field(&|exec| exec.cwd = Some(cwd.into())), Some("cwd"), "{cwd:?}");
+    }
+    assert_eq!(field(&|exec| exec.timeout_ms = 0), Some("timeoutMs"));
+    let writes = |paths: Vec<String>| {
+        field(&|exec| exec.access = Some(Access { write: Some(paths.clone()), network: true }))
+    };
+    assert_eq!(writes(vec!["/workspace".into()]), None);
+    assert_eq!(writes(vec!["workspace".into()]), Some("access.write"));
+    assert_eq!(writes(vec!["/a".into(); 65]), Some("access.write"));
+}
+
+#[test]
+fn what_was_signed_for_one_is_for_no_other() {
+    let (one, other) = ([1; NONCE_BYTES], [2; NONCE_BYTES]);
+    let all = [
+        signed("a", &one, b"x"),
+        signed("b", &one, b"x"),
+        signed("a", &other, b"x"),
+        signed("a", &one, b"y"),
+    ];
+    for (at, left) in all.iter().enumerate() {
+        assert!(all.iter().skip(at + 1).all(|right| left != right));
+    }
+    // The length of the uid is part of it: what follows can't be moved into it.
+    let (mut nonce, moved) = ([7; NONCE_BYTES], signed("ab", &[7; NONCE_BYTES], b""));
+    nonce[0] = b'b';
+    assert_ne!(signed("a", &nonce, b"\x07"), moved);
+}
+
+#[test]
+fn frames_come_out_as_they_went_in_however_they_are_split() {
+    let mut bytes = Vec::new();
+    for (kind, payload) in [(Kind::Stdin, &b""[..]), (Kind::Stdout, b"hello"), (Kind::Signal, b"\x0f")] {
+        bytes.extend(header(kind, payload.len()).unwrap());
+        bytes.extend(payload);
+    }
+    for size in 1..bytes.len() {
+        let mut decoder = Decoder::default();
+        let mut frames = Vec::new();
+        for piece in bytes.chunks(size) {
+            decoder.feed(piece);
+            while let Some(frame) = decoder.next().unwrap() {
+                frames.push((frame.kind, frame.payload));
+            }
+        }
+        assert!(decoder.is_empty());
+        let want = [(Kind::Stdin, vec![]), (Kind::Stdout, b"hello".to_vec()), (Kind::Signal, vec![15])];
+        assert_eq!(frames, want, "in pieces of {size}");
+    }
+}
+
+#[test]
+fn what_is_no_frame_is_not_waited_for() {
+    for (bytes, error) in [
+        (&[0][..], FrameError::UnknownKind),
+        (&[200, 0, 0], FrameError::UnknownKind),
+        (&[3, 255, 255, 255, 255], FrameError::WrongLength),
+        (&[16, 0, 16, 0, 1], FrameError::WrongLength),
+        (&[1, 0, 0, 0, 31], FrameError::WrongLength),
+        (&[5, 0, 0, 0, 0], FrameError::WrongLength),
+    ] {
+        let mut decoder = Decoder::default();
+        decoder.feed(bytes);
+        assert_eq!(decoder.next(), Err(error), "{bytes:?}");
+    }
+    assert_eq!(header(Kind::Stdout, 0), Err(FrameError::WrongLength));
+    assert_eq!(header(Kind::Open, MOST_PAYLOAD + 1), Err(FrameError::WrongLength));
+}
+
+#[test]
+fn what_is_unknown_is_refused() {
+    let text = serde_json::to_string(&exec()).unwrap();
+    assert_eq!(serde_json::from_str::<Exec>(&text).unwrap(), exec());
+    assert!(serde_json::from_str::<Exec>(&text.replacen('{', "{\"root\":true,", 1)).is_err());
+}
