@@ -131,7 +131,9 @@ async fn hundred(test: Arc<Test>) -> Outcome {
     // Whoever writes because of them, but for the kubelet, which corrects the status of its pods at its own pace.
     let foreign =
         |entry: &&Entry| entry.namespace() == test.namespace && !entry.user().starts_with("system:node:");
-    let writes = entries.iter().filter(|entry| entry.user() == user || foreign(entry));
+    // The Service of a host outlasts the last sandbox that needed it by ten minutes: one that goes now was an earlier test's.
+    let anothers = |entry: &&Entry| entry.verb == "delete" && entry.resource() == "services";
+    let writes = entries.iter().filter(|entry| (entry.user() == user && !anothers(entry)) || foreign(entry));
     let writes: Vec<String> = writes.map(Entry::shown).collect();
     ensure!(writes.is_empty(), "{} writes in a minute of idleness:\n{}", writes.len(), writes.join("\n"));
     Ok(())

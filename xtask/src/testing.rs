@@ -86,6 +86,10 @@ fn close(suites: &[Suite]) -> Result<()> {
         println!("\nfailed in suite {}", suite.name);
         suite.failures.iter().for_each(|line| println!("{line}"));
     }
+    // Once more in brief: of a long log only the end is kept in many places.
+    for line in suites.iter().flat_map(|suite| suite::brief(&suite.failures)) {
+        println!("{line}");
+    }
     if suites.len() > 1 {
         println!("\nall suites");
         println!("{passed} passed, {failed} failed");

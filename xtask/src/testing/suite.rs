@@ -116,6 +116,21 @@ impl Report {
     }
 }
 
+/// How many lines tell a failure in brief, and of how many characters.
+const BRIEF: (usize, usize) = (6, 300);
+
+/// The beginning of each failure: its name and what was wrong, without the story around it.
+pub(crate) fn brief(failures: &[String]) -> Vec<String> {
+    let lines: Vec<&str> = failures.iter().flat_map(|text| text.lines()).collect();
+    let begins = |line: &str| line.starts_with("---- ") && line.ends_with(" ----");
+    let starts = lines.iter().enumerate().filter(|(_, line)| begins(line)).map(|(at, _)| at);
+    let of = |start: usize| {
+        let more = lines.iter().skip(start + 1).take_while(move |line| !begins(line));
+        lines.iter().skip(start).take(1).chain(more.take(BRIEF.0))
+    };
+    starts.flat_map(of).map(|line| line.chars().take(BRIEF.1).collect()).collect()
+}
+
 /// Reads `test result: ok. 12 passed; 0 failed; ...`.
 fn counts(line: &str) -> Option<(u64, u64)> {
     let rest = line.strip_prefix("test result: ")?.split_once(". ")?.1;
@@ -136,6 +151,16 @@ mod tests {
         let text = "test a ... ok\n\nfailures:\n\n---- b ----\nleft: 1\n\nfailures:\n    b\n\ntest result: FAILED. 1 passed; 1 failed;\ntest c ... ok";
         text.lines().for_each(|line| report.read(line));
         assert_eq!(report.lines, ["---- b ----", "left: 1", "    b"]);
+    }
+
+    #[test]
+    fn a_failure_in_brief_is_its_name_and_its_first_lines() {
+        let long = format!("---- a ----\nit was {}\n{}", "x".repeat(400), "story\n".repeat(50));
+        let told = brief(&[long, "---- b ----".into(), "left: 1".into(), "    b".into()]);
+        assert_eq!(told[0], "---- a ----");
+        assert_eq!(told[1].len(), 300);
+        assert_eq!(told.iter().filter(|line| *line == "story").count(), 5);
+        assert_eq!(told[7..], ["---- b ----", "left: 1", "    b"]);
     }
 
     #[test]
