@@ -7,7 +7,7 @@ pub mod agent;
 #[cfg(feature = "api")]
 pub mod api;
 /// What a session says to a sandbox's agent and what comes back: frames, requests, results, parsed as hostile input. Pure.
-#[cfg(feature = "agent")]
+#[cfg(any(feature = "agent", feature = "controller"))]
 pub mod call;
 /// observe -> plan -> desired -> apply -> status, against an API server.
 #[cfg(feature = "controller")]

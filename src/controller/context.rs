@@ -21,7 +21,7 @@ use kube::{
 };
 use tokio::sync::watch;
 
-use super::{authority::Authority, error::ApplyError, events::Storyteller, named::Named, seats::Seats};
+use super::{authority::Authority, call_keys::CallKeys, error::ApplyError, events::Storyteller, named::Named, seats::Seats};
 use crate::{
     api::{AgentSandbox, AgentSandboxStatus, EgressPolicy, SandboxClass},
     policy::ClusterRanges,
@@ -138,6 +138,8 @@ pub struct Context {
     pub settings: Arc<Settings>,
     /// Whom sandboxes trust, that the gateway may open their TLS.
     pub(super) authority: Arc<Authority>,
+    /// Whose calls agents take.
+    pub(super) call_keys: Arc<CallKeys>,
     /// Ranges that the installation names as the cluster's own.
     pub cluster: ClusterRanges,
     /// Counters.
@@ -171,6 +173,7 @@ impl Context {
             stores,
             settings: Arc::new(settings),
             authority: Arc::default(),
+            call_keys: Arc::default(),
             cluster,
             metrics,
             written: Mutex::default(),

@@ -4,6 +4,7 @@
 
 mod apply;
 mod authority;
+mod call_keys;
 mod canary;
 mod class;
 pub mod cleanup;

@@ -67,6 +67,7 @@ pub(super) async fn observe(
         breach: breach(context, &sandbox, &class.as_ref().map(|class| class.name_any()).unwrap_or_default()),
         gateway: gateway(context),
         authority: context.authority.now(),
+        call_keys: context.call_keys.now(),
         named: View::None,
         settings: context.settings.clone(),
         class,

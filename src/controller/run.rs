@@ -2,7 +2,7 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     authority::Authority,
+    call_keys::CallKeys,
     class,
     context::{Context, Guarded, Stores, Writers},
     leader::Leadership,
@@ -80,6 +81,10 @@ pub struct Options {
     /// Read again when it changes.
     #[arg(long, env = "GLOVEBOX_EGRESS_CA", value_name = "FILE")]
     pub egress_ca: Option<PathBuf>,
+    /// Certificate of the session's key, as PEM, whose calls the agents of sandboxes take; several while a key is replaced. Read
+    /// again when it changes. Without it no sandbox takes calls.
+    #[arg(long, env = "GLOVEBOX_CALL_KEYS", value_name = "FILE")]
+    pub call_keys: Option<PathBuf>,
     /// How many sandboxes are looked at at once.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub concurrency: u16,
@@ -91,11 +96,7 @@ pub struct Options {
 /// When it can't start, or must stop.
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let client = kubernetes::client().await?;
-    let authority = match &options.egress_ca {
-        Some(file) => Authority::read(file).context("--egress-ca")?,
-        None => Authority::default(),
-    };
-    let authority = Arc::new(authority);
+    let files = Files::read(&options)?;
     let metrics = Arc::new(Metrics::default());
     let health = Health::default();
     let stop = CancellationToken::new();
@@ -113,12 +114,12 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let mut leadership = Leadership::seek(client.clone(), &options.namespace, &options.lease_name, &identity)
         .await
         .with_context(|| format!("can't use the Lease {}/{}", options.namespace, options.lease_name))?;
-    let followed = follow(options.egress_ca.as_deref(), authority.clone());
+    let followed = files.clone().follow(&options);
     // A replica that waits for its turn is ready: it can take over.
     health.ready(true);
     let ended = tokio::select! {
         held = leadership.held() => match held {
-            Ok(()) => lead(&options, client, identity, authority, &metrics, &mut leadership, &stop).await,
+            Ok(()) => lead(&options, client, identity, files, &metrics, &mut leadership, &stop).await,
             Err(error) => Err(error),
         },
         () = stop.cancelled() => Ok(()),
@@ -133,11 +134,41 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     ended
 }
 
-/// Keeps the authority current, for ever.
-async fn follow(file: Option<&Path>, authority: Arc<Authority>) {
-    match file {
-        Some(file) => authority.follow(file).await,
-        None => std::future::pending().await,
+/// What is read of files, and read again when they change.
+#[derive(Clone)]
+struct Files {
+    authority: Arc<Authority>,
+    call_keys: Arc<CallKeys>,
+}
+
+impl Files {
+    fn read(options: &Options) -> anyhow::Result<Self> {
+        let authority = match &options.egress_ca {
+            Some(file) => Authority::read(file).context("--egress-ca")?,
+            None => Authority::default(),
+        };
+        let call_keys = match &options.call_keys {
+            Some(file) => CallKeys::read(file).context("--call-keys")?,
+            None => CallKeys::default(),
+        };
+        Ok(Self { authority: Arc::new(authority), call_keys: Arc::new(call_keys) })
+    }
+
+    /// Keeps them current, for ever.
+    async fn follow(self, options: &Options) {
+        let authority = async {
+            match &options.egress_ca {
+                Some(file) => self.authority.follow(file).await,
+                None => std::future::pending().await,
+            }
+        };
+        let call_keys = async {
+            match &options.call_keys {
+                Some(file) => self.call_keys.follow(file).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::join!(authority, call_keys);
     }
 }
 
@@ -145,7 +176,7 @@ async fn lead(
     options: &Options,
     client: Client,
     identity: String,
-    authority: Arc<Authority>,
+    files: Files,
     metrics: &Arc<Metrics>,
     leadership: &mut Leadership,
     stop: &CancellationToken,
@@ -160,7 +191,8 @@ async fn lead(
     };
     let cluster = ClusterRanges::new(options.cluster_cidrs.iter().copied());
     let mut context = Context::new(client, stores, settings, cluster, metrics.clone(), Some(identity));
-    context.authority = authority;
+    context.authority = files.authority;
+    context.call_keys = files.call_keys;
     let context = Arc::new(context);
     let controllers = controllers(&context, writers, options.concurrency, stop);
     tokio::pin!(controllers);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::networking::v1::{
-        IPBlock, NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyPeer, NetworkPolicyPort,
+        IPBlock, NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort,
         NetworkPolicySpec,
     },
     apimachinery::pkg::{
@@ -21,9 +21,10 @@ use super::{
 use crate::policy::AddressRule;
 
 /// Denies all ingress and egress of every sandbox pod of a namespace, in both address families, but for the data ports of
-/// the gateway's pods in its own namespace. It has no owner: it must stand before the first sandbox and outlive the last.
+/// the gateway's pods, and for calls from the session's pods, both in the installation's namespace. It has no owner: it must
+/// stand before the first sandbox and outlive the last.
 #[must_use]
-pub fn fence(namespace: &str, gateway_namespace: &str) -> NetworkPolicy {
+pub fn fence(namespace: &str, installation: &str) -> NetworkPolicy {
     NetworkPolicy {
         metadata: ObjectMeta {
             name: Some(names::FENCE.into()),
@@ -42,15 +43,32 @@ pub fn fence(namespace: &str, gateway_namespace: &str) -> NetworkPolicy {
             }),
             policy_types: Some(vec!["Ingress".into(), "Egress".into()]),
             // Said, not left out: rules of a policy that had the name before are taken away.
-            ingress: Some(Vec::new()),
-            egress: Some(vec![gateway(gateway_namespace)]),
+            ingress: Some(vec![calls(installation)]),
+            egress: Some(vec![gateway(installation)]),
         }),
     }
 }
 
+/// To the agent, which takes nothing that the session did not sign. An answer on such a connection is the only way in which
+/// anything gets out by it.
+fn calls(installation: &str) -> NetworkPolicyIngressRule {
+    NetworkPolicyIngressRule {
+        from: Some(vec![pods(installation, names::session_labels())]),
+        ports: Some(vec![port(ports::CALLS, "TCP")]),
+    }
+}
+
+fn pods(namespace: &str, labels: BTreeMap<String, String>) -> NetworkPolicyPeer {
+    let selector = |labels| Some(LabelSelector { match_labels: Some(labels), match_expressions: None });
+    NetworkPolicyPeer {
+        namespace_selector: selector(names::labels([("kubernetes.io/metadata.name", namespace)])),
+        pod_selector: selector(labels),
+        ip_block: None,
+    }
+}
+
 /// The tripwire is on the same pods and is not among the ports: who reaches it has no fence.
-fn gateway(namespace: &str) -> NetworkPolicyEgressRule {
-    let labels = |labels| Some(LabelSelector { match_labels: Some(labels), match_expressions: None });
+fn gateway(installation: &str) -> NetworkPolicyEgressRule {
     NetworkPolicyEgressRule {
         ports: Some(vec![
             port(ports::DNS.pod, "UDP"),
@@ -64,11 +82,7 @@ fn gateway(namespace: &str) -> NetworkPolicyEgressRule {
                 ..port(*ports::NAMED.start(), "TCP")
             },
         ]),
-        to: Some(vec![NetworkPolicyPeer {
-            namespace_selector: labels(names::labels([("kubernetes.io/metadata.name", namespace)])),
-            pod_selector: labels(names::gateway_labels()),
-            ip_block: None,
-        }]),
+        to: Some(vec![pods(installation, names::gateway_labels())]),
     }
 }
 

@@ -58,6 +58,14 @@ pub mod ports {
     pub const NAMED: RangeInclusive<u16> = 20000..=20999;
     /// What no sandbox may reach: one that can is not fenced.
     pub const TRIPWIRE: Port = Port { service: 9099, pod: 9099 };
+    /// Of each sandbox's pod: where its agent takes calls from the session's pods.
+    pub const CALLS: u16 = 20443;
+}
+
+/// Labels of the session's pods.
+#[must_use]
+pub fn session_labels() -> BTreeMap<String, String> {
+    labels([("app.kubernetes.io/name", MANAGER), ("app.kubernetes.io/component", "session")])
 }
 
 /// Labels of the gateway's pods.

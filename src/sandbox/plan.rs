@@ -99,6 +99,8 @@ pub struct Plan {
     /// Whom it trusts besides the authorities of its image, as PEM. Rules may come to ask for it while it runs, so that
     /// whether they do now makes no difference.
     pub authority: Option<Arc<str>>,
+    /// Public keys, as base64, of those whose calls its agent takes. None: it takes no calls.
+    pub call_keys: Arc<[String]>,
     /// Image that carries the agent.
     pub agent_image: String,
     /// What the runtime ladder found.
@@ -213,6 +215,7 @@ pub fn plan(world: &World) -> Result<Plan, Refusal> {
             api_server: world.settings.api_server,
         },
         authority: world.authority.clone(),
+        call_keys: world.call_keys.clone(),
         agent_image: world.settings.agent_image.clone(),
         runtime,
     })

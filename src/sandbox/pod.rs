@@ -1,6 +1,9 @@
 //! The pod: hardened the same way whatever the class. Read top to bottom, this is what a sandbox is.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+};
 
 use k8s_openapi::{
     api::core::v1::{
@@ -183,6 +186,7 @@ fn workload(plan: &Plan) -> Container {
         let trust = ["--trust-dir", names::TRUST_DIR, "--trust-authority", authority];
         command.extend(trust.map(str::to_owned));
     }
+    command.extend(calls(plan));
     if !idle {
         command.extend(["--grace".to_owned(), AGENT_GRACE_MS.to_string(), "--path-append".into()]);
         command.push(format!("{}/.local/bin", plan.storage.workspace));
@@ -203,6 +207,18 @@ fn workload(plan: &Plan) -> Container {
         working_dir: Some(plan.working_dir.clone()),
         ..Container::default()
     }
+}
+
+/// Whose calls the agent takes, and where. By the uid, a call for one sandbox is never one for a namesake.
+fn calls(plan: &Plan) -> Vec<String> {
+    if plan.call_keys.is_empty() {
+        return Vec::new();
+    }
+    let any = if plan.fence.gateway.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let listen = SocketAddr::new(any, ports::CALLS).to_string();
+    let mut arguments = vec!["--calls-listen".into(), listen, "--calls-uid".into(), plan.owner.uid.clone()];
+    arguments.extend(plan.call_keys.iter().flat_map(|key| ["--calls-key".to_owned(), key.clone()]));
+    arguments
 }
 
 /// The same proof, by a process of its own that the kubelet starts from time to time: it can tell the world while the workload

@@ -65,6 +65,8 @@ pub struct World {
     pub gateway: Option<IpAddr>,
     /// The certificate of the installation's authority, as PEM: what the gateway opens TLS with.
     pub authority: Option<Arc<str>>,
+    /// Public keys of the sessions, as base64: whose calls agents take. None: nobody's.
+    pub call_keys: Arc<[String]>,
     /// How its hosts that have ports of their own stand.
     pub named: named::View,
     /// The cluster's own addresses.

@@ -99,6 +99,7 @@ fn world(class: Value, sandbox: Value) -> World {
         breach: None,
         gateway: Some("10.96.0.53".parse().unwrap()),
         authority: None,
+        call_keys: Arc::default(),
         named: super::named::View::None,
         cluster: ClusterRanges::new(["10.244.0.0/16".parse().unwrap()]),
         settings: Arc::new(Settings {
