@@ -4,6 +4,7 @@ fixed name, whatever the release is called; a second release is refused by Helm 
 */}}
 {{- define "glovebox.controllerName" -}}glovebox-controller{{- end }}
 {{- define "glovebox.gatewayName" -}}glovebox-gateway{{- end }}
+{{- define "glovebox.sessionName" -}}glovebox-session{{- end }}
 {{- define "glovebox.cleanupName" -}}glovebox-cleanup{{- end }}
 {{- define "glovebox.crdsName" -}}glovebox-crds{{- end }}
 
@@ -62,6 +63,16 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{/* The Secret with the authority of the gateway: the user's own, or one that the chart makes. */}}
 {{- define "glovebox.caName" -}}
 {{- .Values.gateway.ca.existingSecret | default (printf "%s-ca" (include "glovebox.gatewayName" .)) -}}
+{{- end }}
+
+{{/* The Secret with the key that calls are signed with. */}}
+{{- define "glovebox.callsName" -}}
+{{- .Values.session.signingKey.existingSecret | default (printf "%s-signing" (include "glovebox.sessionName" .)) -}}
+{{- end }}
+
+{{/* The Secret with the session's own certificate. */}}
+{{- define "glovebox.sessionTLSName" -}}
+{{- .Values.session.tls.existingSecret | default (printf "%s-tls" (include "glovebox.sessionName" .)) -}}
 {{- end }}
 
 {{/* What every container of the chart may do: nothing but compute and talk. */}}
