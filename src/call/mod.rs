@@ -205,6 +205,8 @@ impl std::fmt::Display for BadExec {
     }
 }
 
+impl std::error::Error for BadExec {}
+
 impl Exec {
     /// Whether it is within its bounds. Both sides ask: the session to say what is wrong, the agent since it trusts nobody.
     ///
