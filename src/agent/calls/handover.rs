@@ -89,6 +89,8 @@ impl Running {
         }
         if self.sweep.as_mut().is_some_and(|sweep| sweep.step(self.pid, |_| false)) {
             self.sweep = None;
+            // If its command stopped it, it can tell how the call ended now.
+            let _ = kill(self.pid, Signal::SIGCONT);
         }
     }
 

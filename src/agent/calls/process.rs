@@ -100,7 +100,10 @@ impl Call {
             started.input.flush();
             self.line.flush();
             let now = Instant::now();
-            if self.ending.is_some() {
+            // Also for one that has just ended: had it been stopped, or this process, it would have been killed at its deadline.
+            if hold.is_none() && now >= self.deadline {
+                self.cause.get_or_insert(Outcome::DeadlineExceeded);
+            } else if self.ending.is_some() {
                 let until = *hold.get_or_insert(now + HOLD);
                 if now >= until || started.outputs.iter().all(Output::is_over) {
                     return Ok(());
@@ -108,9 +111,6 @@ impl Call {
             }
             if self.line.hung_up() && self.exec.on_hangup == OnHangup::Kill {
                 self.cause.get_or_insert(Outcome::HungUp);
-            }
-            if now >= self.deadline {
-                self.cause.get_or_insert(Outcome::DeadlineExceeded);
             }
             if self.cause.is_some() {
                 return Ok(());
@@ -128,8 +128,7 @@ impl Call {
         let line = self.line.ear(listening);
         let has_line = line.is_some();
         ears.extend(line);
-        let until = hold.map_or(self.deadline, |hold| hold.min(self.deadline));
-        wait(&mut ears, Some(until)).map_err(unheard)?;
+        wait(&mut ears, Some(hold.unwrap_or(self.deadline))).map_err(unheard)?;
         let events = ears.last().filter(|_| has_line).and_then(|ear| ear.revents());
         let gone = !listening && events.is_some_and(Line::is_farewell);
         if gone {
