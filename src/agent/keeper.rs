@@ -67,6 +67,8 @@ impl Keeper {
 /// A [`Fault`] when the kernel refuses what it needs.
 pub fn keep(command: &[OsString]) -> Result<u8, Fault> {
     let no = |what: &str, errno: nix::Error| Fault::new(format!("cannot {what}: {}", errno.desc()));
+    // For whoever lists processes; without it they would read "exe".
+    let _ = prctl::set_name(c"glovebox-keeper");
     prctl::set_dumpable(false).map_err(|errno| no("forbid others to trace the keeper", errno))?;
     prctl::set_child_subreaper(true).map_err(|errno| no("adopt what the workload orphans", errno))?;
     let signals = Signals::open(Sender::Process1).map_err(|errno| no("listen for signals", errno))?;

@@ -126,6 +126,7 @@ impl Decoder {
     ///
     /// # Errors
     /// When what came can't become one.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would go on after what is no frame")]
     pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         let left = self.left();
         let Some((&[kind, a, b, c, d], rest)) = left.split_first_chunk() else {

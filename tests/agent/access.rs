@@ -24,7 +24,7 @@ fn writing_is_held_to_where_it_was_allowed() {
         "echo x >{dir}/open/a && echo wrote; echo x >{dir}/shut/a || echo shut; mkdir {dir}/shut/d || echo shut
          mv {dir}/open/a {dir}/shut/a || echo shut; echo x >/dev/null && echo null"
     ));
-    exec.access = access(Some(&[&format!("{dir}/open")]), true);
+    exec.access = Some(access(Some(&[&format!("{dir}/open")]), true));
     let ended = sandbox.run(&exec);
     let held = ended.result.write.unwrap();
     println!("Landlock here: {held:?}");
@@ -33,7 +33,7 @@ fn writing_is_held_to_where_it_was_allowed() {
         assert_eq!(ended.stdout, "wrote\nshut\nshut\nshut\nnull\n", "{}", ended.stderr);
     }
     assert_eq!(ended.result.network, None);
-    exec.access = access(Some(&[&format!("{dir}/missing")]), true);
+    exec.access = Some(access(Some(&[&format!("{dir}/missing")]), true));
     let result = sandbox.run(&exec).result;
     assert_eq!(result.outcome, Outcome::NotStarted);
     assert!(result.message.unwrap().contains("missing can't be opened"));
@@ -44,7 +44,7 @@ fn without_a_network_only_local_sockets_can_be_had() {
     let sandbox = Sandbox::idle(Recipe::new());
     let script = "import socket as s\nfor f in (s.AF_INET, s.AF_INET6, s.AF_NETLINK, s.AF_PACKET, s.AF_VSOCK, s.AF_UNIX):\n try: s.socket(f, s.SOCK_STREAM if f != s.AF_NETLINK else s.SOCK_RAW); print(int(f), 'had')\n except OSError as e: print(int(f), e.errno)\ns.socketpair()\nprint('pair')";
     let mut exec = command(&["python3", "-c", script]);
-    exec.access = access(None, false);
+    exec.access = Some(access(None, false));
     let ended = sandbox.run(&exec);
     assert_eq!((ended.result.network, ended.result.write), (Some(Held::Enforced), None));
     if ended.result.outcome == Outcome::NotStarted {

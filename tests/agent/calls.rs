@@ -60,7 +60,7 @@ fn standard_input_arrives_whole_and_ends() {
     exec.stdin = true;
     let mut call = sandbox.call(&exec);
     for _ in 0..64 {
-        call.send(Kind::Stdin, &[b'x'; 32 * 1024]);
+        call.send(Kind::Stdin, &vec![b'x'; 32 * 1024]);
     }
     call.send(Kind::Stdin, &[]);
     assert_eq!(call.end().stdout.split_whitespace().collect::<Vec<_>>(), ["2097152", "done"]);
@@ -68,7 +68,7 @@ fn standard_input_arrives_whole_and_ends() {
     exec.command[2] = "exec <&-; sleep 0.2; echo closed".into();
     let mut call = sandbox.call(&exec);
     for _ in 0..16 {
-        call.send(Kind::Stdin, &[b'x'; 32 * 1024]);
+        call.send(Kind::Stdin, &vec![b'x'; 32 * 1024]);
     }
     assert_eq!(call.end().stdout, "closed\n");
 }

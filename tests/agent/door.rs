@@ -85,7 +85,9 @@ fn no_more_calls_run_than_may() {
     let sandbox = Sandbox::idle(Recipe::new().option("--calls-most", "2"));
     let exec = shell("echo ready; exec sleep 1000");
     let mut calls = [sandbox.call(&exec), sandbox.call(&exec)];
-    calls.iter_mut().for_each(|call| drop(call.until("ready\n")));
+    for call in &mut calls {
+        call.until("ready\n");
+    }
     let mut third = Call::open(sandbox.connect(), &key(1), UID, &exec);
     assert_eq!(third.refusal(), Refusal::Busy);
     let [one, _other] = calls;

@@ -75,7 +75,7 @@ fn whoever_kills_the_keeper_ends_the_sandbox() {
     assert_eq!(sandbox.run(&shell("exit 0")).result.exit_code, Some(0));
     let process_1 = sandbox.container.process_1();
     let keeper = eventually("the keeper is there", || {
-        below(process_1).into_iter().find(|(_, name)| name.contains("glovebox")).map(|(pid, _)| pid)
+        below(process_1).into_iter().find(|(_, name)| name.contains("(glovebox-keeper")).map(|(pid, _)| pid)
     });
     kill(Pid::from_raw(keeper), Signal::SIGKILL).unwrap();
     let ended = sandbox.container.end();

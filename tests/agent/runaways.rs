@@ -89,7 +89,7 @@ fn a_call_process_that_its_command_kills_leaves_nothing_and_the_workload_lives()
     }
     eventually("what the call left is gone", || {
         let all = below(process_1);
-        let left = all.iter().any(|(_, name)| name.contains("(call") || name.contains("Z"));
+        let left = all.iter().any(|(_, name)| name.contains("(glovebox-call") || name.starts_with('Z'));
         // The workload's own sleeps come and go.
         (!left && all.len() <= before + 1).then_some(())
     });
@@ -115,7 +115,7 @@ fn a_session_that_hangs_up_ends_its_call() {
     let mut call = sandbox.call(&exec);
     call.until("ready\n");
     for _ in 0..12 {
-        call.send(Kind::Stdin, &[0; 64 * 1024]);
+        call.send(Kind::Stdin, &vec![0; 64 * 1024]);
     }
     rustix::net::sockopt::set_socket_linger(&call.stream, Some(Duration::ZERO)).unwrap();
     drop(call);

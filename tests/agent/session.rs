@@ -107,9 +107,9 @@ pub(crate) fn command(words: &[&str]) -> Exec {
     }
 }
 
-pub(crate) fn access(write: Option<&[&str]>, network: bool) -> Option<Access> {
+pub(crate) fn access(write: Option<&[&str]>, network: bool) -> Access {
     let write = write.map(|paths| paths.iter().map(ToString::to_string).collect());
-    Some(Access { write, network })
+    Access { write, network }
 }
 
 /// One connection.

@@ -17,7 +17,7 @@ const HIGH: usize = 256 * 1024;
 /// Most that is kept unsent. Between the two is room for what the pipes hold when the command has ended.
 const MOST: usize = 4 << 20;
 /// What is read at once.
-const CHUNK: usize = 64 * 1024;
+const CHUNK: usize = 16 * 1024;
 /// That the session will say no more, which is seen though something it said is still unread.
 const FAREWELL: PollFlags = PollFlags::from_bits_retain(libc::POLLRDHUP);
 

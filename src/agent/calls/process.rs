@@ -6,7 +6,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use nix::poll::PollFlags;
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -39,6 +39,8 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// A [`Fault`] when nothing was handed over or the kernel refuses what a call needs.
 pub fn call() -> Result<u8, Fault> {
     let no = |what: &str, why: &str| Fault::new(format!("cannot {what}: {why}"));
+    // For whoever lists processes; without it they would read "exe".
+    let _ = prctl::set_name(c"glovebox-call");
     prctl::set_dumpable(false).map_err(|errno| no("forbid others to trace this call", errno.desc()))?;
     prctl::set_child_subreaper(true).map_err(|errno| no("adopt what the call orphans", errno.desc()))?;
     let signals = Signals::open(Sender::Process1).map_err(|errno| no("listen for signals", errno.desc()))?;
@@ -129,7 +131,7 @@ impl Call {
         let has_line = line.is_some();
         ears.extend(line);
         wait(&mut ears, Some(hold.unwrap_or(self.deadline))).map_err(unheard)?;
-        let events = ears.last().filter(|_| has_line).and_then(|ear| ear.revents());
+        let events = ears.last().filter(|_| has_line).and_then(PollFd::revents);
         let gone = !listening && events.is_some_and(Line::is_farewell);
         if gone {
             self.line.hang_up();
@@ -143,14 +145,14 @@ impl Call {
             self.line.listen();
         }
         while let Some(frame) = self.line.frame() {
-            self.obey(frame, started);
+            self.obey(&frame, started);
         }
         if self.line.hung_up() {
             started.input.close();
         }
     }
 
-    fn obey(&mut self, frame: Frame, started: &mut Started) {
+    fn obey(&mut self, frame: &Frame, started: &mut Started) {
         match (frame.kind, frame.payload.as_slice()) {
             (Kind::Stdin, bytes) => started.input.take(bytes),
             (Kind::Signal, [number]) => {

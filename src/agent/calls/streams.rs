@@ -32,11 +32,12 @@ pub(super) struct Output {
     file: Option<File>,
     /// What the command wrote, in bytes.
     pub(super) bytes: u64,
+    chunk: Vec<u8>,
 }
 
 impl Output {
     pub(super) fn new(kind: Kind, file: Option<File>) -> Self {
-        Self { kind, file, bytes: 0 }
+        Self { kind, file, bytes: 0, chunk: vec![0; CHUNK] }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -70,12 +71,11 @@ impl Output {
 
     /// Whether there was something.
     fn read(&mut self, line: &mut Line) -> bool {
-        let mut chunk = [0; CHUNK];
         let Some(file) = &mut self.file else { return false };
-        match file.read(&mut chunk) {
+        match file.read(&mut self.chunk) {
             Ok(length @ 1..) => {
                 self.bytes += length as u64;
-                line.output(self.kind, chunk.get(..length).unwrap_or_default());
+                line.output(self.kind, self.chunk.get(..length).unwrap_or_default());
                 true
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => false,
