@@ -15,6 +15,8 @@ const FORBIDDEN: &[(&str, &[&str], &str)] = &[
     ("policy", IMPURE, "what may be is judged on values alone"),
     ("sandbox", IMPURE, "time and the world come in as values"),
     ("report", IMPURE, "reading hostile input does nothing else"),
+    ("call", IMPURE, "both ends read the same bytes, and nothing else"),
+    ("call", &["crate::"], "sessions and agents share it, and nothing else"),
     ("pem", IMPURE, "text in, text out"),
     ("pem", &["crate::"], "everybody may ask it, so it asks nobody"),
     (

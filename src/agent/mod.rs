@@ -1,5 +1,5 @@
 //! Owns what runs inside a sandbox's pod: the init step, which looks at the kernel before the workload exists, and the
-//! supervisor, which is process 1 of the workload's container.
+//! supervisor, which is process 1 of the workload's container and has calls run there.
 //!
 //! Must hold no secret and no authority, must take nothing from the workload on trust, and must link no async runtime
 //! and no Kubernetes client. Everything but [`init`] runs as the workload's own user beside it.
@@ -8,11 +8,14 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub mod args;
+pub mod calls;
+pub mod descriptor;
 pub mod environment;
 pub mod fault;
 pub mod fence;
 pub mod home;
 pub mod init;
+pub mod keeper;
 pub mod kernel;
 pub mod last_words;
 pub mod launch;
@@ -22,6 +25,7 @@ pub mod sentry;
 pub mod signals;
 pub mod supervise;
 pub mod trust;
+pub mod workload;
 
 use args::Command;
 use fault::Fault;
@@ -51,6 +55,9 @@ fn perform(command: Command) -> Result<u8, Fault> {
         Command::Init(options) => init::init(&options),
         Command::Run(options) => supervise::run(&options),
         Command::Idle(options) => supervise::idle(&options),
+        Command::Keep(command) => keeper::keep(&command),
+        Command::Call => calls::call(),
+        Command::Stage(options) => calls::stage(&options),
         Command::Look(fence) => Ok(sentry::glance(&fence)),
     }
 }

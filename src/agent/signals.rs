@@ -1,4 +1,4 @@
-//! Owns the signals of process 1: all are blocked, and those that mean something are read from a descriptor, so that
+//! Owns the signals of process 1 and its helpers: all are blocked, and those that mean something are read from a descriptor, so that
 //! none interrupts a call or runs a handler.
 
 use std::time::Instant;
@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 /// Signals that are passed on to the workload's process group.
 pub const FORWARDED: [Signal; 7] = [
@@ -20,10 +20,20 @@ pub const FORWARDED: [Signal; 7] = [
     Signal::SIGWINCH,
 ];
 
+/// Whose signals mean something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sender {
+    /// The runtime, which this PID namespace cannot name, or the kernel itself (a terminal): for process 1.
+    Outside,
+    /// Process 1: for its helpers.
+    Process1,
+}
+
 /// The stream of signals to this process.
 #[derive(Debug)]
 pub struct Signals {
     descriptor: SignalFd,
+    sender: Sender,
 }
 
 impl Signals {
@@ -33,53 +43,74 @@ impl Signals {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn open() -> nix::Result<Self> {
+    pub fn open(sender: Sender) -> nix::Result<Self> {
         let mut wanted = SigSet::empty();
         wanted.add(Signal::SIGCHLD);
         for signal in FORWARDED {
             wanted.add(signal);
         }
         SigSet::all().thread_set_mask()?;
-        Ok(Self {
-            descriptor: SignalFd::with_flags(&wanted, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?,
-        })
+        let descriptor = SignalFd::with_flags(&wanted, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        Ok(Self { descriptor, sender })
     }
 
-    /// Waits for the next signal, at most until `deadline` or until one of `also` can be read. `None` when there is none, or for
-    /// a signal that says no more than "look at your children": SIGCHLD, or one that a process in here sent.
+    /// What can be read when there is a signal.
+    #[must_use]
+    pub fn ear(&self) -> PollFd<'_> {
+        PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)
+    }
+
+    /// Waits for the next signal, at most until `deadline` or until something is up with one of `also`. `None` when there is
+    /// none, or for a signal that says no more than "look at your children": SIGCHLD, or one that somebody else sent.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn next(
-        &self,
+    pub fn next<'fd>(
+        &'fd self,
         deadline: Option<Instant>,
-        also: [Option<BorrowedFd<'_>>; 2],
+        also: impl IntoIterator<Item = PollFd<'fd>>,
     ) -> nix::Result<Option<Signal>> {
-        let timeout = deadline.map_or(PollTimeout::NONE, |deadline| {
-            // Rounded up, or the last millisecond would be spent spinning.
-            let millis = deadline.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
-            PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
-        });
-        let [one, other] = also;
-        let all = [Some(self.descriptor.as_fd()), one, other];
-        let mut all: Vec<_> =
-            all.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        match poll(&mut all, timeout) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(errno) => return Err(errno),
-        }
-        let Some(info) = self.descriptor.read_signal()? else { return Ok(None) };
-        Ok(forwardable(&info))
+        let mut all: Vec<PollFd<'fd>> = also.into_iter().collect();
+        all.push(self.ear());
+        wait(&mut all, deadline)?;
+        self.take()
+    }
+
+    /// The next signal, if one has come.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn take(&self) -> nix::Result<Option<Signal>> {
+        Ok(self.descriptor.read_signal()?.and_then(|info| self.forwardable(&info)))
+    }
+
+    /// The signal, if it came from whom it should. A code below zero lets a sender write what sender it likes.
+    ///
+    /// This keeps a stray `kill 1` of the workload from ending its sandbox. It is no boundary: a workload that has used up
+    /// its user's queue of signals appears as nobody. What it gains is its own end.
+    fn forwardable(&self, info: &siginfo) -> Option<Signal> {
+        let sender = match self.sender {
+            Sender::Outside => 0,
+            Sender::Process1 => 1,
+        };
+        let wanted = info.ssi_pid == sender && info.ssi_code >= 0;
+        let signal = i32::try_from(info.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok())?;
+        (wanted && signal != Signal::SIGCHLD).then_some(signal)
     }
 }
 
-/// The signal, if it came from outside: from the runtime (which this PID namespace cannot name, hence sender 0) or
-/// from the kernel itself (a terminal). A code below zero lets a sender write what sender it likes.
+/// Waits until something is up with one of `all`, at most until `deadline`.
 ///
-/// This keeps a stray `kill 1` of the workload from ending its sandbox. It is no boundary: a workload that has used up
-/// its user's queue of signals appears as nobody. What it gains is its own end.
-fn forwardable(info: &siginfo) -> Option<Signal> {
-    let outside = info.ssi_pid == 0 && info.ssi_code >= 0;
-    let signal = i32::try_from(info.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok())?;
-    (outside && signal != Signal::SIGCHLD).then_some(signal)
+/// # Errors
+/// What the kernel says.
+pub fn wait(all: &mut [PollFd<'_>], deadline: Option<Instant>) -> nix::Result<()> {
+    let timeout = deadline.map_or(PollTimeout::NONE, |deadline| {
+        // Rounded up, or the last millisecond would be spent spinning.
+        let millis = deadline.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
+        PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+    });
+    match poll(all, timeout) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
 }

@@ -7,27 +7,32 @@
 
 use std::env;
 use std::fs;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::prctl;
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, close, getpid};
-use rustix::process::{WaitOptions, WaitStatus as RawStatus, wait};
 
-use super::args::{FenceArgs, IdleArgs, RunArgs, TrustArgs};
+use super::args::{CallsArgs, FenceArgs, IdleArgs, RunArgs, TrustArgs};
+use super::calls::Reception;
+use super::environment::{self, Variables};
 use super::fault::Fault;
+use super::keeper::Keeper;
 use super::last_words::LastWords;
 use super::launch::{EXIT_CANNOT_EXECUTE, LaunchError, launch};
-use super::sentry::{Alarm, Sentry};
-use super::signals::Signals;
-use super::{environment, oom, record, trust};
-use crate::report::{EXIT_FENCE_OPEN, ExitRecord, FENCE_UNKNOWN, VERSION, printable};
+use super::sentry::Sentry;
+use super::signals::{Sender, Signals};
+use super::workload::{Ending, pass_on, reap, spawn_error};
+use super::{oom, record, trust};
+use crate::report::ExitRecord;
 
 /// How long killed processes may take to go before the agent ends without them; the kernel ends them with it.
 const REAP_LIMIT: Duration = Duration::from_secs(2);
+/// How long sessions may take to hear that their calls end with the sandbox.
+const DISMISSAL: Duration = Duration::from_millis(500);
 /// Every process of the namespace but the caller.
 const EVERYONE: Pid = Pid::from_raw(-1);
 
@@ -40,22 +45,26 @@ pub fn run(options: &RunArgs) -> Result<u8, Fault> {
     let signals = prepare()?;
     let kills_before = oom_kills();
     let variables = environment::workload(env::vars_os().collect(), &options.path_append);
-    let started = establish(options.trust.as_ref())
-        .and_then(|()| launch(&options.command, variables, options.cwd.as_deref()));
+    // Before the workload exists, which could take the port.
+    let calls = receive(options.calls.as_ref(), &variables)?;
+    let started = establish(options.trust.as_ref()).and_then(|()| start(options, variables));
     let record = match started {
-        Ok(main) => {
+        Ok((main, keeper)) => {
             let log = LastWords::watch(&options.termination_log);
             let sentry = post(&options.fence)?;
             let ending =
-                Supervisor { signals: &signals, main: Some(main), grace: options.grace, log, sentry }
+                Supervisor { signals: &signals, main: Some(main), grace: options.grace, log, sentry, calls }
                     .watch()?;
-            ending.record(oom_kills().zip(kills_before).map(|(after, before)| after > before))
+            let oom = oom_kills().zip(kills_before).map(|(after, before)| after > before);
+            // Whatever else was told: that the fence was open is what somebody must know.
+            let told = keeper.filter(|_| !matches!(ending, Ending::FenceOpen(_))).and_then(Keeper::told);
+            told.map_or_else(|| ending.record(oom), |record| ExitRecord { oom, ..record })
         }
-        Err(error) => {
-            eprintln!("glovebox-agent: {}", error.message);
-            spawn_error(&error)
-        }
+        Err(error) => spawn_error(&error),
     };
+    if let Some(error) = &record.spawn_error {
+        eprintln!("glovebox-agent: {error}");
+    }
     Ok(conclude(&options.termination_log, &record))
 }
 
@@ -65,6 +74,7 @@ pub fn run(options: &RunArgs) -> Result<u8, Fault> {
 /// A [`Fault`] when this is not process 1 or the kernel refuses what process 1 needs.
 pub fn idle(options: &IdleArgs) -> Result<u8, Fault> {
     let signals = prepare()?;
+    let calls = receive(options.calls.as_ref(), &environment::workload(env::vars_os().collect(), &[]))?;
     if let Err(error) = establish(options.trust.as_ref()) {
         eprintln!("glovebox-agent: {}", error.message);
         return Ok(conclude(&options.termination_log, &spawn_error(&error)));
@@ -72,9 +82,24 @@ pub fn idle(options: &IdleArgs) -> Result<u8, Fault> {
     let kills_before = oom_kills();
     let log = LastWords::watch(&options.termination_log);
     let sentry = post(&options.fence)?;
-    let ending = Supervisor { signals: &signals, main: None, grace: options.grace, log, sentry }.watch()?;
+    let ending =
+        Supervisor { signals: &signals, main: None, grace: options.grace, log, sentry, calls }.watch()?;
     let record = ending.record(oom_kills().zip(kills_before).map(|(after, before)| after > before));
     Ok(conclude(&options.termination_log, &record))
+}
+
+/// Starts the workload: where calls come in, below a keeper. Its process, or the keeper's.
+fn start(options: &RunArgs, variables: Variables) -> Result<(Pid, Option<Keeper>), LaunchError> {
+    let (command, cwd) = (&options.command, options.cwd.as_deref());
+    if options.calls.is_none() {
+        return Ok((launch(command, variables, cwd)?, None));
+    }
+    let keeper = Keeper::post(command, variables, cwd)?;
+    Ok((keeper.pid, Some(keeper)))
+}
+
+fn receive(calls: Option<&CallsArgs>, variables: &Variables) -> Result<Option<Reception>, Fault> {
+    calls.map(|calls| Reception::open(calls, variables.clone())).transpose()
 }
 
 /// Writes whom the sandbox trusts. Variables of the pod point there: without the files every TLS would fail, and nobody would
@@ -101,17 +126,6 @@ fn conclude(log: &Path, record: &ExitRecord) -> u8 {
     record.process_exit_code()
 }
 
-fn spawn_error(error: &LaunchError) -> ExitRecord {
-    ExitRecord {
-        v: VERSION,
-        exit_code: Some(error.exit_code),
-        signal: None,
-        spawn_error: Some(printable(error.message.as_bytes())),
-        oom: None,
-        fence_open: None,
-    }
-}
-
 /// What must hold before the first process exists beside this one.
 fn prepare() -> Result<Signals, Fault> {
     let pid = getpid();
@@ -125,7 +139,8 @@ fn prepare() -> Result<Signals, Fault> {
     prctl::set_dumpable(false).map_err(|errno| {
         Fault::new(format!("cannot forbid others to trace this process: {}", errno.desc()))
     })?;
-    Signals::open().map_err(|errno| Fault::new(format!("cannot listen for signals: {}", errno.desc())))
+    Signals::open(Sender::Outside)
+        .map_err(|errno| Fault::new(format!("cannot listen for signals: {}", errno.desc())))
 }
 
 /// Closes what the runtime left open beyond the standard three: such a descriptor has led out of containers before.
@@ -143,38 +158,6 @@ fn close_inherited() -> Result<(), Fault> {
     Ok(())
 }
 
-/// How the container's life ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    Exited(u8),
-    Signalled(u8),
-    /// By the agent, since the fence no longer holds.
-    FenceOpen(Alarm),
-}
-
-impl Ending {
-    /// `None` for a status that is no end. Numbers beyond a byte do not occur: the kernel gives seven and eight bits.
-    fn of(status: RawStatus) -> Option<Self> {
-        let byte = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
-        let exited = status.exit_status().map(|code| Self::Exited(byte(code)));
-        exited.or_else(|| status.terminating_signal().map(|signal| Self::Signalled(byte(signal))))
-    }
-
-    fn record(self, oom: Option<bool>) -> ExitRecord {
-        let (exit_code, signal) = match self {
-            Self::Exited(code) => (Some(code), None),
-            Self::Signalled(signal) => (None, Some(signal)),
-            Self::FenceOpen(_) => (Some(EXIT_FENCE_OPEN), None),
-        };
-        let fence_open = match self {
-            Self::FenceOpen(Alarm::Open(address)) => Some(address.to_string()),
-            Self::FenceOpen(Alarm::Blind) => Some(FENCE_UNKNOWN.to_owned()),
-            Self::Exited(_) | Self::Signalled(_) => None,
-        };
-        ExitRecord { v: VERSION, exit_code, signal, spawn_error: None, oom, fence_open }
-    }
-}
-
 struct Supervisor<'a> {
     signals: &'a Signals,
     /// The workload's first process, leader of its session and group; none when idle.
@@ -182,27 +165,32 @@ struct Supervisor<'a> {
     grace: Duration,
     log: Option<LastWords>,
     sentry: Option<Sentry>,
+    calls: Option<Reception>,
 }
 
 impl Supervisor<'_> {
     /// Until the workload ends, or until TERM and its grace are over; afterwards this process is alone.
-    fn watch(&self) -> Result<Ending, Fault> {
+    fn watch(mut self) -> Result<Ending, Fault> {
         let mut deadline = None;
         let mut ending = None;
         let mut alarm = None;
         while ending.is_none() && alarm.is_none() && deadline.is_none_or(|deadline| Instant::now() < deadline)
         {
-            if let Some(signal) = self.next(deadline, self.sentry.as_ref().map(Sentry::ear))? {
+            if let Some(signal) = self.next(deadline)? {
                 self.pass_on(signal);
                 if signal == Signal::SIGTERM && deadline.is_none() {
                     deadline = Some(Instant::now() + self.grace);
+                    self.calls.iter_mut().for_each(Reception::shut_down);
                 }
             }
-            let children = self.reap(&mut ending);
+            let children = self.attend(&mut ending);
             alarm = self.sentry.as_ref().and_then(Sentry::alarm);
             if self.main.is_none() && deadline.is_some() && !children && is_alone() {
                 break;
             }
+        }
+        if alarm.is_none() {
+            self.dismiss(&mut ending)?;
         }
         self.clear(&mut ending)?;
         if let Some(alarm) = alarm {
@@ -215,10 +203,17 @@ impl Supervisor<'_> {
         Ok(ending.unwrap_or(otherwise))
     }
 
-    fn next(&self, deadline: Option<Instant>, ear: Option<BorrowedFd<'_>>) -> Result<Option<Signal>, Fault> {
+    fn next(&self, deadline: Option<Instant>) -> Result<Option<Signal>, Fault> {
         let log = self.log.as_ref();
-        let until = deadline.into_iter().chain(log.and_then(LastWords::look_at)).min();
-        let signal = self.signals.next(until, [log.and_then(LastWords::events), ear]);
+        let look_at = log.and_then(LastWords::look_at);
+        let due = self.calls.as_ref().and_then(Reception::due);
+        let until = deadline.into_iter().chain(look_at).chain(due).min();
+        let events = log.and_then(LastWords::events);
+        // An alarm that was heard hangs up for ever; what follows it waits for children alone.
+        let ear = self.sentry.as_ref().filter(|sentry| sentry.alarm().is_none()).map(Sentry::ear);
+        let ears = [events, ear].into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let ears = ears.chain(self.calls.iter().flat_map(Reception::ears));
+        let signal = self.signals.next(until, ears);
         if let Some(log) = log {
             log.bound();
         }
@@ -227,44 +222,53 @@ impl Supervisor<'_> {
 
     /// Gives the signal to the workload's group, or when idle to every process that calls have brought in.
     fn pass_on(&self, signal: Signal) {
-        // That nobody is there to receive it is no news.
-        let _ = match self.main {
-            Some(main) => killpg(main, signal),
-            None if signal == Signal::SIGTERM => kill(EVERYONE, signal),
-            None => Ok(()),
-        };
-        if let (Some(main), Signal::SIGTERM) = (self.main, signal) {
-            // A stopped process would sleep through its chance to end in order.
-            let _ = killpg(main, Signal::SIGCONT);
+        match self.main {
+            Some(main) => pass_on(main, signal),
+            // That nobody is there to receive it is no news.
+            None if signal == Signal::SIGTERM => drop(kill(EVERYONE, signal)),
+            None => {}
         }
     }
 
-    /// Takes every child that has ended, and notes the workload's own ending. Whether children are left.
-    fn reap(&self, ending: &mut Option<Ending>) -> bool {
-        loop {
-            match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status)))
-                    if self.main.is_some_and(|main| main.as_raw() == pid.as_raw_pid()) =>
-                {
-                    *ending = Ending::of(status).or(*ending);
-                }
-                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
-                Ok(None) => return true,
-                Err(_) => return false,
+    /// Takes every child that has ended, notes the workload's own ending, and lets calls have their turn. Whether children
+    /// are left.
+    fn attend(&mut self, ending: &mut Option<Ending>) -> bool {
+        let children = reap(|pid, status| {
+            if self.main == Some(pid) {
+                *ending = Ending::of(status).or(*ending);
+            } else if let Some(calls) = &mut self.calls {
+                calls.ended(pid, Ending::of(status));
             }
+        });
+        if let Some(calls) = &mut self.calls {
+            calls.turn(self.main);
         }
+        children
+    }
+
+    /// Has calls end, and gives their sessions a moment to hear of it.
+    fn dismiss(&mut self, ending: &mut Option<Ending>) -> Result<(), Fault> {
+        self.calls.iter_mut().for_each(Reception::shut_down);
+        let limit = Instant::now() + DISMISSAL;
+        while self.calls.as_ref().is_some_and(Reception::is_busy) && Instant::now() < limit {
+            self.next(Some(limit))?;
+            self.attend(ending);
+        }
+        self.calls = None;
+        Ok(())
     }
 
     /// Kills and reaps until no child is left, at most for [`REAP_LIMIT`].
-    fn clear(&self, ending: &mut Option<Ending>) -> Result<(), Fault> {
+    fn clear(&mut self, ending: &mut Option<Ending>) -> Result<(), Fault> {
         let limit = Instant::now() + REAP_LIMIT;
+        self.calls = None;
         loop {
             // Each time anew: a kernel may let a fork slip past one sweep.
             let _ = kill(EVERYONE, Signal::SIGKILL);
-            if !self.reap(ending) || Instant::now() >= limit {
+            if !self.attend(ending) || Instant::now() >= limit {
                 return Ok(());
             }
-            self.next(Some(limit), None)?;
+            self.next(Some(limit))?;
         }
     }
 }

@@ -110,11 +110,15 @@ pub fn header(kind: Kind, length: usize) -> Result<[u8; HEADER_BYTES], FrameErro
 #[derive(Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
+    /// Where what is not yet taken begins. Moved at each feeding only: moved at each frame, small ones would cost their square.
+    at: usize,
 }
 
 impl Decoder {
     /// Takes what came. It is kept until it is asked for: whoever feeds asks for all frames before the next feeding.
     pub fn feed(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.at);
+        self.at = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -122,10 +126,12 @@ impl Decoder {
     ///
     /// # Errors
     /// When what came can't become one.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would go on after what is no frame")]
     pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
-        let Some((&[kind, a, b, c, d], rest)) = self.bytes.split_first_chunk() else {
+        let left = self.left();
+        let Some((&[kind, a, b, c, d], rest)) = left.split_first_chunk() else {
             // A wrong kind is seen at its first byte, not waited for.
-            let known = self.bytes.first().is_none_or(|byte| Kind::of(*byte).is_some());
+            let known = left.first().is_none_or(|byte| Kind::of(*byte).is_some());
             return if known { Ok(None) } else { Err(FrameError::UnknownKind) };
         };
         let kind = Kind::of(kind).ok_or(FrameError::UnknownKind)?;
@@ -135,13 +141,19 @@ impl Decoder {
         }
         let Some(payload) = rest.get(..length) else { return Ok(None) };
         let frame = Frame { kind, payload: payload.to_vec() };
-        self.bytes.drain(..HEADER_BYTES + length);
+        self.at += HEADER_BYTES + length;
         Ok(Some(frame))
     }
 
     /// Whether nothing is kept: an end here is one between frames.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.left().is_empty()
+    }
+
+    /// What was fed and not yet taken, for another decoder to go on with.
+    #[must_use]
+    pub fn left(&self) -> &[u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
     }
 }

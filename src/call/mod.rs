@@ -5,7 +5,8 @@
 //!
 //! The walk: the agent sends [`Kind::Nonce`]; the session answers with [`Kind::Open`], a signature and an [`Exec`]; the agent
 //! refuses, or says [`Kind::Started`] and sends output as it comes; the last frame is [`Kind::Result`]. Whoever hangs up early
-//! ends the call, unless it was asked to be kept.
+//! ends the call, unless it was asked to be kept. A session keeps its side open until the result, and hangs up early by a reset:
+//! an ordinary end waits behind whatever input the command has not read.
 
 use std::collections::BTreeMap;
 
@@ -204,6 +205,8 @@ impl std::fmt::Display for BadExec {
         write!(f, "{}: expected {}", self.field, self.expected)
     }
 }
+
+impl std::error::Error for BadExec {}
 
 impl Exec {
     /// Whether it is within its bounds. Both sides ask: the session to say what is wrong, the agent since it trusts nobody.

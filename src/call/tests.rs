@@ -1,3 +1,5 @@
+//! Bounds, signatures and frames.
+
 use super::*;
 
 fn exec() -> Exec {

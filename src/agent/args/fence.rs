@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{Words, push};
+use super::words::{Words, push};
 use crate::agent::fault::Fault;
 
 /// Where a kubelet listens, which can run things in every pod of its node.

@@ -48,6 +48,59 @@ fn run_and_idle_take_whom_to_trust() {
     assert_eq!(idle.trust, trust);
 }
 
+const KEY: &str = "O2onvM62pC1io6jQKm8Nc2UyFXcd4kOmOsBIoYtZ2ik=";
+const CALLS: [&str; 6] = ["--calls-listen", "10.0.0.1:8088", "--calls-uid", "u-1", "--calls-key", KEY];
+
+#[test]
+fn run_and_idle_take_where_calls_come_in() {
+    let more = ["--calls-key", "A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=", "--calls-most", "3"];
+    let Command::Run(run) = parse(words(&[&["run"], &CALLS[..], &more, &["--", "sh"]].concat())).unwrap()
+    else {
+        panic!("not run")
+    };
+    let calls = run.calls.unwrap();
+    assert_eq!((calls.listen, calls.uid.as_str()), ("10.0.0.1:8088".parse().unwrap(), "u-1"));
+    assert_eq!((calls.keys.len(), calls.most), (2, 3));
+    let Command::Idle(idle) = parse(words(&[&["idle"], &CALLS[..]].concat())).unwrap() else {
+        panic!("not idle")
+    };
+    assert_eq!(idle.calls.map(|calls| calls.most), Some(8));
+    assert_eq!(
+        parse(words(&["run", "--", "sh"]))
+            .map(|run| matches!(run, Command::Run(run) if run.calls.is_none()))
+            .ok(),
+        Some(true)
+    );
+}
+
+#[test]
+fn what_the_agent_starts_for_itself_is_read() {
+    let Command::Stage(stage) = parse(words(&[
+        "stage",
+        "--terminal",
+        "--no-network",
+        "--write-nowhere",
+        "--write",
+        "/w",
+        "--file",
+        "/bin/sh",
+        "--",
+        "sh",
+        "-c",
+        "--x",
+    ]))
+    .unwrap() else {
+        panic!("not stage")
+    };
+    assert!(stage.terminal && stage.no_network);
+    assert_eq!((stage.write, stage.file), (Some(vec!["/w".into()]), "/bin/sh".into()));
+    assert_eq!(stage.command, words(&["sh", "-c", "--x"]));
+    let nowhere = parse(words(&["stage", "--write-nowhere", "--file", "x", "--", "x"])).unwrap();
+    assert!(matches!(nowhere, Command::Stage(stage) if stage.write == Some(Vec::new()) && !stage.terminal));
+    assert_eq!(parse(words(&["keep", "--", "sh", "--"])).unwrap(), Command::Keep(words(&["sh", "--"])));
+    assert_eq!(parse(words(&["call"])).unwrap(), Command::Call);
+}
+
 #[test]
 fn help_and_version_are_found_anywhere_they_belong() {
     for line in [vec!["--help"], vec!["init", "--help"], vec!["run", "--help"], vec!["idle", "--help"]] {
@@ -83,6 +136,23 @@ fn each_wrong_line_names_what_is_wrong() {
         (vec!["run", "--grace", "600001", "--", "sh"], "milliseconds from 0 to 600000"),
         (vec!["idle", "--cwd", "/x"], "unknown option --cwd of idle"),
         (vec!["idle", "--trust-dir", "/x"], "go together"),
+        (vec!["keep"], "keep needs a command"),
+        (vec!["call", "--x"], "unknown option --x of call"),
+        (vec!["stage", "--terminal"], "stage needs a command"),
+        ([&["idle"], &CALLS[..4]].concat(), "go together"),
+        ([&["idle"], &CALLS[2..]].concat(), "go together"),
+        (vec!["idle", "--calls-most", "8"], "go together"),
+        (vec!["idle", "--calls-most", "0"], "a number from 1 to 1024"),
+        (vec!["idle", "--calls-uid", "a b"], "letters, digits"),
+        (vec!["idle", "--calls-uid", ""], "letters, digits"),
+        (vec!["idle", "--calls-listen", "8088"], "an address with a port"),
+        (vec!["idle", "--calls-key", "AAAA"], "an Ed25519 public key"),
+        // A key of small order, for which anybody can make up a signature.
+        (
+            vec!["idle", "--calls-key", "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="],
+            "an Ed25519 public key",
+        ),
+        (vec!["idle", "--calls-key", &KEY[..43]], "an Ed25519 public key"),
         (vec!["idle", "--trust-dir", "x"], "an absolute path"),
         (vec!["idle", "--trust-authority", "x", "--trust-dir", "/x"], "certificates as PEM"),
         (vec!["idle", "--trust-authority", WITH_KEY, "--trust-dir", "/x"], "without a key"),
@@ -117,6 +187,10 @@ fn the_help_names_every_option() {
         "--grace",
         "--trust-authority",
         "--trust-dir",
+        "--calls-listen",
+        "--calls-uid",
+        "--calls-key",
+        "--calls-most",
         "--termination-log",
         "--help",
         "--version",

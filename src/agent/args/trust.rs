@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Words, wrong};
+use super::words::{Words, wrong};
 use crate::agent::fault::Fault;
 use crate::pem;
 

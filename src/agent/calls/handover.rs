@@ -1,0 +1,144 @@
+//! Owns the way of a call from process 1 to its own process: the connection, the request, and a pipe by which process 1 hears
+//! that all is done.
+//!
+//! Must hand over nothing else.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::door::Door;
+use super::tree::Sweep;
+use crate::agent::descriptor::above_standard;
+use crate::agent::environment::Variables;
+use crate::agent::launch::helper;
+use crate::call::{Exec, MOST_PAYLOAD, Refusal};
+
+/// How long after its deadline a call process may be busy with killing before process 1 does it as well. Together with what
+/// that takes it is below the second in which all must be gone.
+const LATE: Duration = Duration::from_millis(600);
+/// How long a call process may then still take to tell the result: to a slow session, or on a slow node.
+const LINGER: Duration = Duration::from_secs(10);
+/// From the kill of a call process to the next, should it still be there.
+const AGAIN: Duration = Duration::from_secs(1);
+/// More than a request and what came in the same read.
+const MOST: u64 = 2 * MOST_PAYLOAD as u64;
+
+/// A call process, as process 1 knows it.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) pid: Pid,
+    /// When process 1 has to do something about it.
+    pub(super) until: Instant,
+    /// Whether the command and all it started are gone.
+    pub(super) done: bool,
+    /// Whether it is late: it has been stopped, or can't cope.
+    late: bool,
+    sweep: Option<Sweep>,
+    ear: File,
+}
+
+impl Running {
+    /// Starts the process. The connection is its own from then on.
+    pub(super) fn start(
+        door: &Door,
+        request: &[u8],
+        exec: &Exec,
+        variables: Variables,
+        now: Instant,
+    ) -> Result<Self, Refusal> {
+        let letter = letter(request, door.rest()).map_err(|_| Refusal::NoResources)?;
+        let (ear, mouth) =
+            pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(|_| Refusal::NoResources)?;
+        let descriptors = [(door.stream().as_fd(), 0), (letter.as_fd(), 1), (mouth.as_fd(), 2)];
+        let pid = helper(&[OsStr::new("call")], variables, &descriptors).map_err(|_| Refusal::NoResources)?;
+        let until = now + Duration::from_millis(exec.timeout_ms) + LATE;
+        Ok(Self { pid, until, done: false, late: false, sweep: None, ear: ear.into() })
+    }
+
+    /// Hears whether it is done.
+    pub(super) fn listen(&mut self, now: Instant) {
+        if self.done {
+            return;
+        }
+        let nothing = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        if !self.ear.read(&mut [0; 16]).is_err_and(|error| nothing(&error)) {
+            self.done = true;
+            self.until = now + LINGER;
+        }
+    }
+
+    /// Does what its process should have done by now: first the call is killed, and later the process itself.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        if now >= self.until && (self.late || self.done) {
+            let _ = kill(self.pid, Signal::SIGKILL);
+            self.until = now + AGAIN;
+        } else if now >= self.until {
+            self.late = true;
+            self.sweep = Some(Sweep::begin());
+            self.until = now + LINGER;
+        }
+        if self.sweep.as_mut().is_some_and(|sweep| sweep.step(self.pid, |_| false)) {
+            self.sweep = None;
+            // If its command stopped it, it can tell how the call ended now.
+            let _ = kill(self.pid, Signal::SIGCONT);
+        }
+    }
+
+    pub(super) fn is_swept(&self) -> bool {
+        self.sweep.is_some()
+    }
+
+    pub(super) fn ear(&self) -> Option<PollFd<'_>> {
+        (!self.done).then(|| PollFd::new(self.ear.as_fd(), PollFlags::POLLIN))
+    }
+}
+
+/// A file in memory: a pipe might not take all of it at once, and process 1 waits for nobody.
+fn letter(request: &[u8], rest: &[u8]) -> io::Result<File> {
+    let mut letter = File::from(memfd_create("call", MemfdFlags::CLOEXEC)?);
+    let length = u32::try_from(request.len()).map_err(io::Error::other)?;
+    letter.write_all(&length.to_be_bytes())?;
+    letter.write_all(request)?;
+    letter.write_all(rest)?;
+    letter.seek(SeekFrom::Start(0))?;
+    Ok(letter)
+}
+
+/// What a call process is handed.
+#[derive(Debug)]
+pub(super) struct Handed {
+    pub(super) stream: TcpStream,
+    pub(super) exec: Exec,
+    /// What came after the request.
+    pub(super) rest: Vec<u8>,
+}
+
+/// Takes it, in the call process. It was checked, and is checked again: it costs nothing.
+pub(super) fn take() -> io::Result<Handed> {
+    let stream = TcpStream::from(above_standard(io::stdin())?);
+    let mut bytes = Vec::new();
+    File::from(above_standard(io::stdout())?).take(MOST).read_to_end(&mut bytes)?;
+    let wrong = || io::Error::from(io::ErrorKind::InvalidData);
+    let (length, bytes) = bytes.split_first_chunk().ok_or_else(wrong)?;
+    let length = usize::try_from(u32::from_be_bytes(*length)).map_err(io::Error::other)?;
+    let (request, rest) = bytes.split_at_checked(length).ok_or_else(wrong)?;
+    let exec: Exec = serde_json::from_slice(request)?;
+    exec.check().map_err(io::Error::other)?;
+    Ok(Handed { stream, exec, rest: rest.to_vec() })
+}
+
+/// Tells process 1 that the command and all it started are gone.
+pub(super) fn tell_done() {
+    // If process 1 were gone, so would be this.
+    let _ = io::stderr().write_all(b".");
+}
