@@ -110,11 +110,15 @@ pub fn header(kind: Kind, length: usize) -> Result<[u8; HEADER_BYTES], FrameErro
 #[derive(Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
+    /// Where what was not handed out yet begins: to move it at each frame would cost whoever reads many small ones dearly.
+    at: usize,
 }
 
 impl Decoder {
     /// Takes what came. It is kept until it is asked for: whoever feeds asks for all frames before the next feeding.
     pub fn feed(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.at);
+        self.at = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -123,9 +127,10 @@ impl Decoder {
     /// # Errors
     /// When what came can't become one.
     pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
-        let Some((&[kind, a, b, c, d], rest)) = self.bytes.split_first_chunk() else {
+        let kept = self.kept();
+        let Some((&[kind, a, b, c, d], rest)) = kept.split_first_chunk() else {
             // A wrong kind is seen at its first byte, not waited for.
-            let known = self.bytes.first().is_none_or(|byte| Kind::of(*byte).is_some());
+            let known = kept.first().is_none_or(|byte| Kind::of(*byte).is_some());
             return if known { Ok(None) } else { Err(FrameError::UnknownKind) };
         };
         let kind = Kind::of(kind).ok_or(FrameError::UnknownKind)?;
@@ -135,13 +140,23 @@ impl Decoder {
         }
         let Some(payload) = rest.get(..length) else { return Ok(None) };
         let frame = Frame { kind, payload: payload.to_vec() };
-        self.bytes.drain(..HEADER_BYTES + length);
+        self.at += HEADER_BYTES + length;
         Ok(Some(frame))
+    }
+
+    /// What the frame will be that is not whole yet: whoever must not send it need not be heard to its end.
+    #[must_use]
+    pub fn awaited(&self) -> Option<Kind> {
+        self.kept().first().copied().and_then(Kind::of)
+    }
+
+    fn kept(&self) -> &[u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
     }
 
     /// Whether nothing is kept: an end here is one between frames.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.kept().is_empty()
     }
 }

@@ -58,6 +58,8 @@ pub mod ports {
     pub const NAMED: RangeInclusive<u16> = 20000..=20999;
     /// What no sandbox may reach: one that can is not fenced.
     pub const TRIPWIRE: Port = Port { service: 9099, pod: 9099 };
+    /// Of sandbox pods, not of the gateway: where the agent takes calls, from session pods alone.
+    pub const CALLS: u16 = 20443;
 }
 
 /// Labels of the gateway's pods.
