@@ -179,7 +179,8 @@ fn result(payload: &[u8], exec: &Exec, progress: &Progress) -> Result<CallResult
     let words = |text: &str| {
         text.chars().count() <= MOST_TEXT_CHARS && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
     };
-    let message = result.message.as_deref().is_none_or(|text| result.outcome == Outcome::NotStarted && words(text));
+    let message =
+        result.message.as_deref().is_none_or(|text| result.outcome == Outcome::NotStarted && words(text));
     if !told || !message {
         return Err(Wrong::Broken("a result that contradicts itself"));
     }
@@ -189,7 +190,8 @@ fn result(payload: &[u8], exec: &Exec, progress: &Progress) -> Result<CallResult
     if !sizes || all.is_none_or(|all| result.truncated != (all > seen)) {
         return Err(Wrong::Broken("a result that contradicts the output"));
     }
-    let (write, network) = exec.access.as_ref().map_or((false, false), |access| (access.write.is_some(), !access.network));
+    let (write, network) =
+        exec.access.as_ref().map_or((false, false), |access| (access.write.is_some(), !access.network));
     let begun = result.outcome != Outcome::NotStarted;
     result.write = held(result.write, write, begun);
     result.network = held(result.network, network, begun);
@@ -229,7 +231,9 @@ impl<R: AsyncRead + Unpin> Frames<R> {
 const fn ours(kind: Kind) -> Result<(), Wrong> {
     match kind {
         Kind::Nonce | Kind::Started | Kind::Stdout | Kind::Stderr | Kind::Result | Kind::Refused => Ok(()),
-        Kind::Open | Kind::Stdin | Kind::Signal | Kind::Resize => Err(Wrong::Broken("a frame of the session's")),
+        Kind::Open | Kind::Stdin | Kind::Signal | Kind::Resize => {
+            Err(Wrong::Broken("a frame of the session's"))
+        }
     }
 }
 

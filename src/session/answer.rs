@@ -47,5 +47,7 @@ pub(super) fn whole(result: ExecResult, output: Collected) -> Result<Bytes, Prob
     let (stderr, stderr_base64) = text_or_base64(output.stderr, truncated);
     let answer = ExecAnswer { result, stdout, stdout_base64, stderr, stderr_base64 };
     let written = serde_json::to_vec(&answer);
-    written.map(Bytes::from).map_err(|_| Problem::new(Reason::Internal, "the result can't be written; report this"))
+    written
+        .map(Bytes::from)
+        .map_err(|_| Problem::new(Reason::Internal, "the result can't be written; report this"))
 }

@@ -12,9 +12,9 @@ pub(super) const MOST: usize = 4 * 1024 * 1024;
 
 /// How long the body is said to be; the most that one may be, where it is not said.
 pub(super) fn length(headers: &HeaderMap) -> Result<usize, Problem> {
-    let said = headers.get("content-length").map(|value| {
-        value.to_str().ok().and_then(|text| text.parse::<usize>().ok()).unwrap_or(usize::MAX)
-    });
+    let said = headers
+        .get("content-length")
+        .map(|value| value.to_str().ok().and_then(|text| text.parse::<usize>().ok()).unwrap_or(usize::MAX));
     let length = said.unwrap_or(MOST);
     if length > MOST { Err(too_large()) } else { Ok(length) }
 }
@@ -45,11 +45,14 @@ pub(super) async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Prob
         }
         Ok(bytes)
     };
-    let late = || Problem::new(Reason::TooSlow, format!("the body did not come within {patience:?}; send it again"));
+    let late =
+        || Problem::new(Reason::TooSlow, format!("the body did not come within {patience:?}; send it again"));
     tokio::time::timeout(patience, all).await.unwrap_or_else(|_| Err(late()))
 }
 
 fn too_large() -> Problem {
-    let message = format!("a body has at most {MOST} bytes; bring bigger input into the sandbox by an input of its workspace");
+    let message = format!(
+        "a body has at most {MOST} bytes; bring bigger input into the sandbox by an input of its workspace"
+    );
     Problem::new(Reason::TooLarge, message)
 }

@@ -45,10 +45,7 @@ impl Bounds {
         };
         if output > self.max_output {
             let most = Quantity::from_bytes(self.max_output);
-            return Err(Problem::field(
-                "maxOutputBytes",
-                format!("ask for at most {most}"),
-            ));
+            return Err(Problem::field("maxOutputBytes", format!("ask for at most {most}")));
         }
         Ok(Held { timeout, output })
     }

@@ -188,7 +188,8 @@ mod tests {
     async fn there_are_never_too_many() {
         let (cache, source) = (Cache::new(BELIEVED, PATIENCE, 10), Source::default());
         for number in 0..1000_u32 {
-            let get = cache.get(key(&[&number.to_be_bytes()]), || source.clone().ask(Duration::ZERO, Ok(number)));
+            let get =
+                cache.get(key(&[&number.to_be_bytes()]), || source.clone().ask(Duration::ZERO, Ok(number)));
             assert_eq!(get.await.0, Ok(number));
             let inner = cache.inner.lock().unwrap();
             assert!(inner.entries.len() <= 10 && inner.order.len() <= 10);

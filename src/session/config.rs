@@ -86,7 +86,10 @@ impl Options {
             max_output: self.max_output.units().context("--max-output")?,
         };
         ensure!(!bounds.default_timeout.is_zero(), "--default-timeout must not be 0");
-        ensure!(bounds.default_timeout <= bounds.max_timeout, "--default-timeout is longer than --max-timeout");
+        ensure!(
+            bounds.default_timeout <= bounds.max_timeout,
+            "--default-timeout is longer than --max-timeout"
+        );
         ensure!(bounds.default_output <= bounds.max_output, "--default-output is more than --max-output");
         Ok(bounds)
     }

@@ -79,14 +79,18 @@ impl Sandbox {
         let ready = condition(ConditionType::Ready);
         let refused = [ConditionType::Accepted, ConditionType::ResolvedRefs, ConditionType::RuntimeAvailable];
         let refused = refused.into_iter().filter_map(condition).find(|one| one.status == "False");
-        let telling = condition(ConditionType::Finished).filter(|one| one.status == "True").or(refused).or(ready);
+        let telling =
+            condition(ConditionType::Finished).filter(|one| one.status == "True").or(refused).or(ready);
         Some(Self {
             uid: sandbox.metadata.uid.as_deref()?.into(),
             phase: status.phase.unwrap_or(Phase::Pending),
             ready: ready.is_some_and(|one| one.status == "True"),
             deleted: sandbox.metadata.deletion_timestamp.is_some(),
             reason: status.reason.clone().or_else(|| telling.map(|one| one.reason.clone())).map(cut),
-            message: telling.map_or_else(|| "the controller has not looked at it yet".into(), |one| cut(one.message.clone())),
+            message: telling.map_or_else(
+                || "the controller has not looked at it yet".into(),
+                |one| cut(one.message.clone()),
+            ),
             ends_at: status.expires_at.map(|time| time.0),
             exit_code: status.exit_code,
             pod: status.pod_name.as_deref().map(Into::into),
@@ -109,7 +113,8 @@ fn cut(mut text: String) -> String {
 impl Seat {
     fn read(pod: &Pod) -> Option<Self> {
         let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
-        let owner = owners.iter().find(|owner| owner.kind == "AgentSandbox" && owner.controller == Some(true))?;
+        let owner =
+            owners.iter().find(|owner| owner.kind == "AgentSandbox" && owner.controller == Some(true))?;
         let status = pod.status.as_ref();
         let running = status.filter(|status| status.phase.as_deref() == Some("Running"));
         Some(Self {
@@ -263,7 +268,9 @@ impl Directory {
         match seat.and_then(|seat| seat.address).filter(|_| sandbox.ready) {
             Some(address) => Ok(Target { uid: sandbox.uid.clone(), address }),
             None => {
-                let message = format!("sandbox {name} is {phase} and takes no calls yet: {message}; wait for Ready first");
+                let message = format!(
+                    "sandbox {name} is {phase} and takes no calls yet: {message}; wait for Ready first"
+                );
                 Err(Problem::new(Reason::NotReady, message))
             }
         }
@@ -271,7 +278,9 @@ impl Directory {
 
     /// Whether what runs there may still be that call's: the sandbox is the same, and its pod runs at the same address.
     fn is_there(&self, at: &Place, target: &Target) -> bool {
-        let Some(sandbox) = find(&self.sandboxes, at).filter(|sandbox| sandbox.uid == target.uid) else { return false };
+        let Some(sandbox) = find(&self.sandboxes, at).filter(|sandbox| sandbox.uid == target.uid) else {
+            return false;
+        };
         let seat = sandbox.pod.as_ref().and_then(|pod| find(&self.pods, &(at.0.clone(), pod.clone())));
         seat.is_some_and(|seat| seat.owner == target.uid && seat.address == Some(target.address))
     }

@@ -51,9 +51,10 @@ pub(super) async fn exec(app: &Arc<App>, at: Place, request: Request) -> Result<
     let key = idempotency_key(&parts.headers)?;
     let (wanted, room) = wanted(app, &at, &parts.headers, body).await?;
     match key {
-        Some(_) if wanted.stream => {
-            Err(Problem::field(IDEMPOTENCY_KEY, "a stream can't be given twice; leave it out, or set stream to false"))
-        }
+        Some(_) if wanted.stream => Err(Problem::field(
+            IDEMPOTENCY_KEY,
+            "a stream can't be given twice; leave it out, or set stream to false",
+        )),
         Some(key) => keyed(app, at, user, &key, wanted, room).await.map(answer::written),
         None => {
             let target = app.runner.directory.target(&at)?;
@@ -117,7 +118,9 @@ async fn keyed(
             return Err(Problem::new(Reason::KeyReused, message).about(IDEMPOTENCY_KEY));
         }
         Begun::None => {
-            return Err(target.err().unwrap_or_else(|| Problem::new(Reason::Internal, "no call was begun; try again")));
+            return Err(target
+                .err()
+                .unwrap_or_else(|| Problem::new(Reason::Internal, "no call was begun; try again")));
         }
         Begun::Again(waiting) => {
             app.metrics.repeated();

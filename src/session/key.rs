@@ -30,16 +30,21 @@ impl Key {
     }
 
     /// The signature for one sandbox, one connection and one request.
-    pub(super) fn sign(&self, sandbox_uid: &str, nonce: &[u8; NONCE_BYTES], request: &[u8]) -> [u8; SIGNATURE_BYTES] {
+    pub(super) fn sign(
+        &self,
+        sandbox_uid: &str,
+        nonce: &[u8; NONCE_BYTES],
+        request: &[u8],
+    ) -> [u8; SIGNATURE_BYTES] {
         self.0.load().sign(&call::signed(sandbox_uid, nonce, request)).to_bytes()
     }
 }
 
 fn read(text: &str) -> anyhow::Result<SigningKey> {
     // The parser's own words could repeat what it read.
-    SigningKey::from_pkcs8_pem(text).ok().context(
-        "this is no Ed25519 key as PKCS#8 PEM; openssl genpkey -algorithm ed25519 makes one",
-    )
+    SigningKey::from_pkcs8_pem(text)
+        .ok()
+        .context("this is no Ed25519 key as PKCS#8 PEM; openssl genpkey -algorithm ed25519 makes one")
 }
 
 /// The text of the key's file.
@@ -67,7 +72,8 @@ mod tests {
         };
         assert!(verify(1, key.sign("uid", &[7; NONCE_BYTES], b"request")));
         let bad = pem(2).replace("PRIVATE KEY", "PUBLIC KEY");
-        for text in ["", "secret", &bad, "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"] {
+        for text in ["", "secret", &bad, "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"]
+        {
             let error = format!("{:#}", key.replace(text).unwrap_err());
             assert!(error.contains("openssl") && !error.contains("c2VjcmV0") && !error.contains("secret"));
         }

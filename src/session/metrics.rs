@@ -68,7 +68,9 @@ impl Default for Metrics {
             buffered: Gauge::default(),
             sandboxes: Gauge::default(),
             // From 1 ms to about 17 minutes: the longest call by default takes 10.
-            seconds: Histogram::new(prometheus_client::metrics::histogram::exponential_buckets(0.001, 2.0, 21)),
+            seconds: Histogram::new(prometheus_client::metrics::histogram::exponential_buckets(
+                0.001, 2.0, 21,
+            )),
             repeated: Counter::default(),
             full: Counter::default(),
             watch_errors: Counter::default(),
@@ -84,14 +86,30 @@ impl Metrics {
         let mut registry = Registry::with_prefix("glovebox_session");
         registry.register("calls", "Calls that were dialled, by how they ended", self.calls.clone());
         registry.register("refusals", "Requests that were not carried out, by reason", self.refusals.clone());
-        registry.register("reviews", "Who somebody is and whether they may, asked or remembered", self.reviews.clone());
+        registry.register(
+            "reviews",
+            "Who somebody is and whether they may, asked or remembered",
+            self.reviews.clone(),
+        );
         registry.register("calls_in_flight", "Calls that run", self.in_flight.clone());
         registry.register("connections", "Connections of clients", self.connections.clone());
         registry.register("buffered_bytes", "Bytes that bodies and output may take", self.buffered.clone());
         registry.register("sandboxes", "Sandboxes that are known", self.sandboxes.clone());
-        registry.register("call_seconds", "Duration of calls, from dialling to their end", self.seconds.clone());
-        registry.register("repeated_calls", "Requests that got another one's result by its key", self.repeated.clone());
-        registry.register("connections_refused", "Connections for which there was no room", self.full.clone());
+        registry.register(
+            "call_seconds",
+            "Duration of calls, from dialling to their end",
+            self.seconds.clone(),
+        );
+        registry.register(
+            "repeated_calls",
+            "Requests that got another one's result by its key",
+            self.repeated.clone(),
+        );
+        registry.register(
+            "connections_refused",
+            "Connections for which there was no room",
+            self.full.clone(),
+        );
         registry.register("watch_errors", "Watches that had to be made again", self.watch_errors.clone());
         registry
     }

@@ -58,7 +58,9 @@ pub fn document() -> Value {
 
 fn operation(endpoint: Endpoint, schemas: &mut SchemaGenerator) -> Value {
     let (id, summary, success) = match endpoint {
-        Endpoint::OpenApi => ("openapi", "This document", json!({"application/json": {"schema": {"type": "object"}}})),
+        Endpoint::OpenApi => {
+            ("openapi", "This document", json!({"application/json": {"schema": {"type": "object"}}}))
+        }
         Endpoint::Status => ("status", "Where a sandbox stands", content::<SandboxStatus>(schemas)),
         Endpoint::Wait => (
             "wait",

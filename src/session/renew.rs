@@ -51,7 +51,10 @@ impl Files {
     }
 
     fn texts(&self) -> anyhow::Result<Texts> {
-        Ok(Texts { certificate: bytes("--tls-cert", &self.certificate)?, key: bytes("--tls-key", &self.key)? })
+        Ok(Texts {
+            certificate: bytes("--tls-cert", &self.certificate)?,
+            key: bytes("--tls-key", &self.key)?,
+        })
     }
 
     /// What TLS is made with.
@@ -82,7 +85,8 @@ impl Texts {
             .context("--tls-cert: this is no certificate as PEM")?;
         ensure!(!chain.is_empty(), "--tls-cert: there is no certificate as PEM");
         // The parser's own words could repeat what it read.
-        let key = PrivateKeyDer::from_pem_slice(&self.key).ok().context("--tls-key: there is no key as PEM")?;
+        let key =
+            PrivateKeyDer::from_pem_slice(&self.key).ok().context("--tls-key: there is no key as PEM")?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?

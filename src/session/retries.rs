@@ -161,7 +161,8 @@ impl First {
 impl Drop for First {
     fn drop(&mut self) {
         if self.teller.borrow().is_none() {
-            let problem = Problem::new(Reason::Internal, "the call was given up by the session; it may have run");
+            let problem =
+                Problem::new(Reason::Internal, "the call was given up by the session; it may have run");
             self.retries.end(self, Err(problem), true);
         }
     }

@@ -85,7 +85,12 @@ pub(super) struct Reviewer {
 }
 
 impl Reviewer {
-    pub(super) fn new(client: Client, audiences: Vec<String>, timing: &Timing, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(
+        client: Client,
+        audiences: Vec<String>,
+        timing: &Timing,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
             client,
             audiences,
@@ -120,9 +125,16 @@ impl Reviewer {
     }
 
     /// Whether they may do this to that sandbox, be there one or not.
-    pub(super) async fn may(&self, user: &User, right: Right, namespace: &str, name: &str) -> Result<(), Problem> {
+    pub(super) async fn may(
+        &self,
+        user: &User,
+        right: Right,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), Problem> {
         let below = right.subresource().unwrap_or_default();
-        let parts = [&user.key[..], right.verb().as_bytes(), below.as_bytes(), namespace.as_bytes(), name.as_bytes()];
+        let parts =
+            [&user.key[..], right.verb().as_bytes(), below.as_bytes(), namespace.as_bytes(), name.as_bytes()];
         let review = || {
             let review = access(user, right, namespace, name);
             let asked = ask(self.client.clone(), self.slots.clone(), review);
@@ -275,6 +287,9 @@ mod tests {
             Right::Exec.rule(),
             "apiGroups: [glovebox.dev], resources: [agentsandboxes/exec], verbs: [create]"
         );
-        assert_eq!(Right::Look.rule(), "apiGroups: [glovebox.dev], resources: [agentsandboxes], verbs: [get]");
+        assert_eq!(
+            Right::Look.rule(),
+            "apiGroups: [glovebox.dev], resources: [agentsandboxes], verbs: [get]"
+        );
     }
 }

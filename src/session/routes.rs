@@ -54,8 +54,16 @@ pub struct Route {
 pub const ROUTES: &[Route] = &[
     Route { method: "get", path: "/openapi.json", endpoint: Endpoint::OpenApi },
     Route { method: "get", path: "/v1/namespaces/{namespace}/sandboxes/{name}", endpoint: Endpoint::Status },
-    Route { method: "get", path: "/v1/namespaces/{namespace}/sandboxes/{name}/wait", endpoint: Endpoint::Wait },
-    Route { method: "post", path: "/v1/namespaces/{namespace}/sandboxes/{name}/exec", endpoint: Endpoint::Exec },
+    Route {
+        method: "get",
+        path: "/v1/namespaces/{namespace}/sandboxes/{name}/wait",
+        endpoint: Endpoint::Wait,
+    },
+    Route {
+        method: "post",
+        path: "/v1/namespaces/{namespace}/sandboxes/{name}/exec",
+        endpoint: Endpoint::Exec,
+    },
 ];
 
 /// What requests need of the process.
@@ -91,7 +99,9 @@ impl App {
     /// A name for a call that no other has, in any replica.
     pub(super) fn new_id(&self) -> Result<String, Problem> {
         let mut bytes = [0; 16];
-        self.random.fill(&mut bytes).map_err(|_| Problem::new(Reason::Internal, "there is no randomness; report this"))?;
+        self.random
+            .fill(&mut bytes)
+            .map_err(|_| Problem::new(Reason::Internal, "there is no randomness; report this"))?;
         Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
     }
 }
@@ -128,10 +138,17 @@ async fn serve(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Response
     answer.unwrap_or_else(|problem| refuse(app, problem))
 }
 
-async fn of_sandbox(app: &Arc<App>, endpoint: Endpoint, at: Place, request: Request) -> Result<Response, Problem> {
+async fn of_sandbox(
+    app: &Arc<App>,
+    endpoint: Endpoint,
+    at: Place,
+    request: Request,
+) -> Result<Response, Problem> {
     match endpoint {
         Endpoint::Exec => exec::exec(app, at, request).await,
-        Endpoint::Wait => status::wait(app, &at, request.headers(), request.uri().query().unwrap_or_default()).await,
+        Endpoint::Wait => {
+            status::wait(app, &at, request.headers(), request.uri().query().unwrap_or_default()).await
+        }
         Endpoint::Status | Endpoint::OpenApi => status::status(app, &at, request.headers()).await,
     }
 }

@@ -43,7 +43,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     // Before anything is waited for: a port that somebody else has is told at once.
     let listeners = Listeners::bind(&options).await?;
     let client = kubernetes::client().await?;
-    let parts = Parts { client, directory: Arc::default(), metrics: Arc::default(), timing: Timing::default() };
+    let parts =
+        Parts { client, directory: Arc::default(), metrics: Arc::default(), timing: Timing::default() };
     let Parts { client, directory, metrics, .. } = &parts;
     tokio::spawn(watch::fill(client.clone(), directory.clone(), metrics.clone(), stop.clone()));
     serve(options, listeners, parts, stop).await
@@ -82,7 +83,10 @@ impl Listeners {
     /// # Errors
     /// Which address can't be listened on.
     pub async fn bind(options: &Options) -> anyhow::Result<Self> {
-        Ok(Self { api: listener("--listen", options.listen).await?, admin: listener("--admin", options.admin).await? })
+        Ok(Self {
+            api: listener("--listen", options.listen).await?,
+            admin: listener("--admin", options.admin).await?,
+        })
     }
 
     /// Where they listen.
@@ -111,7 +115,11 @@ pub async fn serve(
     let timing = parts.timing;
     let key = Arc::new(Key::from_pem(&key::text(&options.signing_key)?).context("--signing-key")?);
     let files = renew::Files::of(&options)?;
-    let tls = files.as_ref().map(renew::Files::read).transpose()?.map(|config| Arc::new(ArcSwap::from_pointee(config)));
+    let tls = files
+        .as_ref()
+        .map(renew::Files::read)
+        .transpose()?
+        .map(|config| Arc::new(ArcSwap::from_pointee(config)));
     if tls.is_none() {
         tracing::warn!("--insecure-http: tokens can be read by whoever sees the network");
     }

@@ -148,7 +148,8 @@ impl Runner {
     }
 
     async fn dial(&self, address: IpAddr) -> Option<TcpStream> {
-        let dialled = timeout(self.timing.dial, TcpStream::connect(SocketAddr::new(address, self.port))).await;
+        let dialled =
+            timeout(self.timing.dial, TcpStream::connect(SocketAddr::new(address, self.port))).await;
         let socket = dialled.ok()?.ok()?;
         socket.set_nodelay(true).ok()?;
         Some(socket)
@@ -167,14 +168,22 @@ fn problem(cause: Cause, id: &str, progress: &Progress) -> Problem {
             Reason::AgentFailed,
             "what answers in the sandbox does not keep to the protocol: take its output for forged, and replace the sandbox",
         ),
-        Cause::Talk(Wrong::Lost) => (Reason::CallLost, "the connection to the sandbox ended before the result"),
-        Cause::Talk(Wrong::ClientGone) => (Reason::DeadlineMissed, "the client hung up"),
-        Cause::Late if progress.handing_over => {
-            (Reason::DeadlineMissed, "the output was not read before the call's deadline; read faster, or ask for less")
+        Cause::Talk(Wrong::Lost) => {
+            (Reason::CallLost, "the connection to the sandbox ended before the result")
         }
-        Cause::Late => (Reason::DeadlineMissed, "the sandbox's agent said nothing of the call's end; replace the sandbox"),
+        Cause::Talk(Wrong::ClientGone) => (Reason::DeadlineMissed, "the client hung up"),
+        Cause::Late if progress.handing_over => (
+            Reason::DeadlineMissed,
+            "the output was not read before the call's deadline; read faster, or ask for less",
+        ),
+        Cause::Late => (
+            Reason::DeadlineMissed,
+            "the sandbox's agent said nothing of the call's end; replace the sandbox",
+        ),
         Cause::Gone => (Reason::Ended, "the sandbox ended while the call ran; create another one"),
-        Cause::Draining => (Reason::ShuttingDown, "this replica ended before the call did; another one takes calls"),
+        Cause::Draining => {
+            (Reason::ShuttingDown, "this replica ended before the call did; another one takes calls")
+        }
     };
     let ran = match cause {
         Cause::Talk(Wrong::Refused(_)) => ", and has not run",
@@ -187,7 +196,9 @@ fn problem(cause: Cause, id: &str, progress: &Progress) -> Problem {
 
 const fn refused(refusal: Refusal) -> (Reason, &'static str) {
     match refusal {
-        Refusal::Busy => (Reason::SandboxBusy, "as many calls run in the sandbox as may; try again when one has ended"),
+        Refusal::Busy => {
+            (Reason::SandboxBusy, "as many calls run in the sandbox as may; try again when one has ended")
+        }
         Refusal::ShuttingDown => (Reason::Ended, "the sandbox is about to end; create another one"),
         Refusal::NoResources => {
             (Reason::SandboxBusy, "the sandbox has no process or file left for it; end some, or try again")
@@ -226,7 +237,8 @@ impl Drop for Record<'_> {
     fn drop(&mut self) {
         self.metrics.ended(self.outcome, self.began.elapsed());
         let (namespace, sandbox) = &self.job.at;
-        let user: String = self.job.user.name.chars().filter(|c| !c.is_control()).take(MOST_USER_CHARS).collect();
+        let user: String =
+            self.job.user.name.chars().filter(|c| !c.is_control()).take(MOST_USER_CHARS).collect();
         let (id, outcome, duration_ms) = (&self.job.wanted.exec.id, self.outcome, self.elapsed_ms());
         tracing::info!(id, %sandbox, %namespace, user, outcome, duration_ms, "call");
     }

@@ -38,7 +38,12 @@ pub(super) async fn status(app: &App, at: &Place, headers: &HeaderMap) -> Result
 }
 
 /// The same as soon as it is so.
-pub(super) async fn wait(app: &App, at: &Place, headers: &HeaderMap, query: &str) -> Result<Response, Problem> {
+pub(super) async fn wait(
+    app: &App,
+    at: &Place,
+    headers: &HeaderMap,
+    query: &str,
+) -> Result<Response, Problem> {
     let user = app.reviewer.who(headers).await?;
     app.reviewer.may(&user, Right::Look, &at.0, &at.1).await?;
     let asked = parse(query)?;
@@ -75,7 +80,9 @@ type Found = Result<std::sync::Arc<Sandbox>, Problem>;
 /// The sandbox if it is as wanted; a problem if it never will be.
 fn seek(directory: &Directory, at: &Place, uid: &str, wait_for: WaitFor) -> Option<Found> {
     let name = &at.1;
-    let never = |what: &str| Some(Err(Problem::new(Reason::Ended, format!("sandbox {name} {what}; create another one"))));
+    let never = |what: &str| {
+        Some(Err(Problem::new(Reason::Ended, format!("sandbox {name} {what}; create another one"))))
+    };
     let Some(sandbox) = directory.look(at).ok().filter(|sandbox| *sandbox.uid == *uid) else {
         return never("was deleted");
     };
@@ -116,13 +123,21 @@ fn parse(query: &str) -> Result<Asked, Problem> {
                 patience = Some(span.duration());
             }
             ("timeout", _) => return Err(Problem::field("timeout", "expected it once")),
-            _ => return Err(Problem::new(Reason::InvalidRequest, "the parameters are for and timeout, and no others")),
+            _ => {
+                return Err(Problem::new(
+                    Reason::InvalidRequest,
+                    "the parameters are for and timeout, and no others",
+                ));
+            }
         }
     }
     let wait_for = wait_for.ok_or_else(|| Problem::field("for", "expected Ready or Finished"))?;
     let patience = patience.unwrap_or(DEFAULT_WAIT);
     if patience > MOST_WAIT {
-        return Err(Problem::field("timeout", format!("wait for at most {}, and again", Span::from(MOST_WAIT))));
+        return Err(Problem::field(
+            "timeout",
+            format!("wait for at most {}, and again", Span::from(MOST_WAIT)),
+        ));
     }
     Ok(Asked { wait_for, patience })
 }
@@ -138,8 +153,16 @@ mod tests {
         assert_eq!(parse("timeout=1m&for=Finished"), asked(WaitFor::Finished, 60));
         assert_eq!(parse("for=Ready&timeout=0s"), asked(WaitFor::Ready, 0));
         for query in [
-            "", "for", "for=ready", "for=Ready&for=Ready", "for=Ready&timeout=11m", "for=Ready&timeout=1",
-            "for=Ready&timeout=1s&timeout=1s", "for=Ready&x=1", "for=%52eady", "timeout=1s",
+            "",
+            "for",
+            "for=ready",
+            "for=Ready&for=Ready",
+            "for=Ready&timeout=11m",
+            "for=Ready&timeout=1",
+            "for=Ready&timeout=1s&timeout=1s",
+            "for=Ready&x=1",
+            "for=%52eady",
+            "timeout=1s",
         ] {
             assert_eq!(parse(query).unwrap_err().reason, Reason::InvalidRequest, "{query}");
         }

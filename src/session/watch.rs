@@ -19,7 +19,12 @@ use crate::kubernetes::{self, Guarded};
 const KINDS: usize = 2;
 
 /// Keeps the directory as the cluster is, until `stop`.
-pub(super) async fn fill(client: Client, directory: Arc<Directory>, metrics: Arc<Metrics>, stop: CancellationToken) {
+pub(super) async fn fill(
+    client: Client,
+    directory: Arc<Directory>,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
     let lists = stream::select(
         follow::<Sandbox>(&client, kubernetes::all(), &directory, &metrics),
         follow::<Seat>(&client, kubernetes::pods(), &directory, &metrics),

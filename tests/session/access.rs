@@ -72,7 +72,10 @@ async fn the_api_server_is_asked_once_for_many() {
     assert_eq!(world.get("/v1/namespaces/a/sandboxes/s").await.status, 200);
     assert_eq!((world.cluster.asked("TokenReview"), world.cluster.asked("SubjectAccessReview")), (1, 2));
     let metrics = world.metrics().await;
-    assert!(metrics.contains("glovebox_session_reviews_total{review=\"token\",cached=\"yes\"} 8"), "{metrics}");
+    assert!(
+        metrics.contains("glovebox_session_reviews_total{review=\"token\",cached=\"yes\"} 8"),
+        "{metrics}"
+    );
 }
 
 #[tokio::test]

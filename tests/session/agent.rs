@@ -103,8 +103,7 @@ pub(crate) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
 
 /// A good result, but for what is said here.
 pub(crate) fn result(but: Value) -> Value {
-    let mut result =
-        json!({"outcome": "Exited", "exitCode": 0, "stdoutBytes": 0, "stderrBytes": 0, "truncated": false, "durationMs": 1});
+    let mut result = json!({"outcome": "Exited", "exitCode": 0, "stdoutBytes": 0, "stderrBytes": 0, "truncated": false, "durationMs": 1});
     for (name, value) in but.as_object().unwrap() {
         if value.is_null() {
             result.as_object_mut().unwrap().remove(name);
@@ -181,11 +180,14 @@ impl Visit {
 /// What an agent should do, for a few commands.
 pub(crate) async fn honest(mut visit: Visit) {
     let Some(asked) = visit.open().await else { return };
-    let words: Vec<&str> = asked["command"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+    let words: Vec<&str> =
+        asked["command"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
     let most = asked["maxOutputBytes"].as_u64().unwrap();
     if words[0] == "missing" {
         let message = "missing: no such program";
-        visit.say(RESULT, &result(json!({"outcome": "NotStarted", "exitCode": 127, "message": message}))).await;
+        visit
+            .say(RESULT, &result(json!({"outcome": "NotStarted", "exitCode": 127, "message": message})))
+            .await;
         return;
     }
     visit.send(STARTED, b"").await;

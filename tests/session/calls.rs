@@ -16,8 +16,15 @@ async fn a_command_runs_and_all_of_it_is_told() {
     let world = World::new().await;
     let reply = world.exec(&command(&["echo", "a", "ä\n"])).await;
     let answer = reply.json();
-    assert_eq!((reply.status, &answer["outcome"], &answer["exitCode"]), (200, &json!("Exited"), &json!(0)), "{answer}");
-    assert_eq!((&answer["stdout"], &answer["stderr"], &answer["stdoutBytes"]), (&json!("a ä\n"), &json!(""), &json!(5)));
+    assert_eq!(
+        (reply.status, &answer["outcome"], &answer["exitCode"]),
+        (200, &json!("Exited"), &json!(0)),
+        "{answer}"
+    );
+    assert_eq!(
+        (&answer["stdout"], &answer["stderr"], &answer["stdoutBytes"]),
+        (&json!("a ä\n"), &json!(""), &json!(5))
+    );
     assert_eq!(answer["truncated"], json!(false));
     assert!(reply.head.contains("cache-control: no-store"), "{}", reply.head);
     let told = world.agent.told.lock().unwrap()[0].clone();
@@ -27,10 +34,16 @@ async fn a_command_runs_and_all_of_it_is_told() {
     let answer = world.exec(&command(&["fail", "7"])).await.json();
     assert_eq!(answer["exitCode"], json!(7));
     let answer = world.exec(&command(&["binary"])).await.json();
-    assert_eq!((&answer["stdoutBase64"], &answer["stderr"], &answer["stdout"]), (&json!("/wA="), &json!("e"), &Value::Null));
+    assert_eq!(
+        (&answer["stdoutBase64"], &answer["stderr"], &answer["stdout"]),
+        (&json!("/wA="), &json!("e"), &Value::Null)
+    );
     let reply = world.exec(&command(&["missing"])).await;
     let answer = reply.json();
-    assert_eq!((reply.status, &answer["outcome"], &answer["exitCode"]), (200, &json!("NotStarted"), &json!(127)));
+    assert_eq!(
+        (reply.status, &answer["outcome"], &answer["exitCode"]),
+        (200, &json!("NotStarted"), &json!(127))
+    );
     assert_eq!(answer["message"], json!("missing: no such program"));
 }
 
@@ -51,14 +64,18 @@ async fn output_is_cut_where_it_was_asked_to_be() {
     let answer = world.exec(&json!({"command": ["noise", "5000"], "maxOutputBytes": "1k"})).await.json();
     assert_eq!(answer["stdout"].as_str().unwrap().len(), 1000);
     assert_eq!((&answer["stdoutBytes"], &answer["truncated"]), (&json!(5000), &json!(true)));
-    let answer = world.exec(&json!({"command": ["noise", "3000000"], "maxOutputBytes": 4_000_000})).await.json();
+    let answer =
+        world.exec(&json!({"command": ["noise", "3000000"], "maxOutputBytes": 4_000_000})).await.json();
     assert_eq!((answer["stdout"].as_str().unwrap().len(), &answer["truncated"]), (3_000_000, &json!(false)));
 }
 
 #[tokio::test]
 async fn what_was_asked_to_be_held_is_said_to_hold() {
     let world = World::new().await;
-    let answer = world.exec(&json!({"command": ["echo"], "access": {"write": ["/workspace"], "network": false}})).await.json();
+    let answer = world
+        .exec(&json!({"command": ["echo"], "access": {"write": ["/workspace"], "network": false}}))
+        .await
+        .json();
     assert_eq!((&answer["write"], &answer["network"]), (&json!("Enforced"), &json!("Enforced")));
     let answer = world.exec(&json!({"command": ["echo"], "access": {}})).await.json();
     assert_eq!((&answer["write"], &answer["network"]), (&Value::Null, &Value::Null));
@@ -94,7 +111,10 @@ async fn a_stream_comes_as_it_is_written() {
     sender.send(()).unwrap();
     let mut late = String::new();
     stream.read_to_string(&mut late).await.unwrap();
-    assert!(late.contains("{\"stdout\":\"ä\"}\n") && late.contains("{\"stdoutBase64\":\"/w==\"}\n"), "{late}");
+    assert!(
+        late.contains("{\"stdout\":\"ä\"}\n") && late.contains("{\"stdoutBase64\":\"/w==\"}\n"),
+        "{late}"
+    );
     assert!(late.contains("{\"result\":{") && late.ends_with("0\r\n\r\n"), "{late}");
 }
 
@@ -128,7 +148,12 @@ async fn what_is_asked_wrongly_is_told_and_never_run() {
     let big = json!({"command": ["cat"], "stdin": "x".repeat(5 << 20)});
     assert_eq!(world.exec(&big).await.problem(), (413, "TooLarge".into()));
     // The same without saying how long it is.
-    let head = request("PUT", EXEC, &[&fields[..1], &[("content-type", "application/json"), ("transfer-encoding", "chunked")]].concat(), "");
+    let head = request(
+        "PUT",
+        EXEC,
+        &[&fields[..1], &[("content-type", "application/json"), ("transfer-encoding", "chunked")]].concat(),
+        "",
+    );
     let head = String::from_utf8(head).unwrap().replacen("PUT", "POST", 1);
     let chunk = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
     let reply = world.send(format!("{head}{}", chunk.repeat(5)).as_bytes()).await;
@@ -137,7 +162,10 @@ async fn what_is_asked_wrongly_is_told_and_never_run() {
         assert_eq!(world.get(path).await.problem(), (404, "NoSuchPath".into()), "{path}");
     }
     assert_eq!(world.get(EXEC).await.problem(), (405, "MethodNotAllowed".into()));
-    assert_eq!(world.get("/v1/namespaces/a/sandboxes/%2e%2e").await.problem(), (400, "InvalidRequest".into()));
+    assert_eq!(
+        world.get("/v1/namespaces/a/sandboxes/%2e%2e").await.problem(),
+        (400, "InvalidRequest".into())
+    );
     assert_eq!(world.agent.calls(), 0);
     let metrics = world.metrics().await;
     assert!(metrics.contains("glovebox_session_refusals_total{reason=\"TooLarge\"} 2"), "{metrics}");
@@ -150,7 +178,11 @@ async fn a_sandbox_that_can_not_be_called_says_why() {
     world.put(&sandbox("s", crate::world::UID, "Starting", false));
     let reply = run().await;
     assert_eq!(reply.problem(), (409, "NotReady".into()));
-    assert!(reply.message().contains("Starting") && reply.message().contains("as it should be"), "{}", reply.message());
+    assert!(
+        reply.message().contains("Starting") && reply.message().contains("as it should be"),
+        "{}",
+        reply.message()
+    );
     world.put(&sandbox("s", crate::world::UID, "Expired", false));
     assert_eq!(run().await.problem(), (410, "Ended".into()));
     world.put(&sandbox("s", "another-uid", "Running", true));
@@ -174,7 +206,9 @@ async fn who_hangs_up_hangs_up_on_the_command() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         drop(client);
-        tokio::time::timeout(Duration::from_secs(2), world.agent.alone()).await.expect("the agent is still talked to");
+        tokio::time::timeout(Duration::from_secs(2), world.agent.alone())
+            .await
+            .expect("the agent is still talked to");
     }
     let metrics = world.metrics().await;
     assert!(metrics.contains("glovebox_session_calls_total{outcome=\"ClientGone\"} 2"), "{metrics}");

@@ -68,7 +68,10 @@ fn parse(bytes: &[u8]) -> Reply {
     let (body, whole) = if head.contains("transfer-encoding: chunked") {
         unchunk(rest)
     } else {
-        let length = head.split("content-length: ").nth(1).map_or(0, |rest| rest.lines().next().unwrap().parse().unwrap());
+        let length = head
+            .split("content-length: ")
+            .nth(1)
+            .map_or(0, |rest| rest.lines().next().unwrap().parse().unwrap());
         (rest.to_vec(), rest.len() == length)
     };
     Reply { status, head, body, whole }

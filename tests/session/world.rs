@@ -91,7 +91,7 @@ pub(crate) fn pem(key: &SigningKey) -> String {
 
 /// Options as a command line gives them.
 pub(crate) fn options(flags: &[&str]) -> Result<Options, clap::Error> {
-    let command = Options::augment_args(clap::Command::new("session"));
+    let command = Options::augment_args(clap::Command::new("session").args_override_self(true));
     Options::from_arg_matches(&command.try_get_matches_from(["session"].iter().chain(flags))?)
 }
 

@@ -92,7 +92,10 @@ fn the_first_thing_that_is_wrong_is_told() {
     ));
     let directory = directory(&refused, &pod("u", "Pending", ""));
     let found = directory.look(&at()).unwrap();
-    assert_eq!((found.reason.as_deref(), found.message.as_str()), (Some("ClassNotFound"), "there is no class x"));
+    assert_eq!(
+        (found.reason.as_deref(), found.message.as_str()),
+        (Some("ClassNotFound"), "there is no class x")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,14 +107,20 @@ async fn it_is_told_when_a_pod_is_gone() {
         let patience = Duration::from_secs(1);
         async move { tokio::time::timeout(patience, directory.gone(&at(), &target)).await.is_ok() }
     };
-    let new_pod = |directory: &Directory, value: Value| directory.pod(&serde_json::from_value(value).unwrap());
+    let new_pod =
+        |directory: &Directory, value: Value| directory.pod(&serde_json::from_value(value).unwrap());
     assert!(gone(&|directory| directory.no_pod("a", "s")).await);
     assert!(gone(&|directory| directory.no_sandbox("a", "s")).await);
     assert!(gone(&|directory| new_pod(directory, pod("u", "Failed", "10.0.0.1"))).await);
     assert!(gone(&|directory| new_pod(directory, pod("u", "Running", "10.0.0.2"))).await);
-    assert!(gone(&|directory| directory.sandbox(&serde_json::from_value(sandbox("v", "Running", true)).unwrap())).await);
+    assert!(
+        gone(&|directory| directory.sandbox(&serde_json::from_value(sandbox("v", "Running", true)).unwrap()))
+            .await
+    );
     // A sandbox that is not Ready for a moment still runs.
-    let unready = |directory: &Directory| directory.sandbox(&serde_json::from_value(sandbox("u", "Running", false)).unwrap());
+    let unready = |directory: &Directory| {
+        directory.sandbox(&serde_json::from_value(sandbox("u", "Running", false)).unwrap())
+    };
     assert!(!gone(&unready).await);
     assert!(!gone(&|directory| directory.no_pod("b", "s")).await);
 }

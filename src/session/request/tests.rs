@@ -119,7 +119,16 @@ fn field() -> impl Strategy<Value = (String, Value)> {
         Just(json!({"write": ["/workspace"], "network": false})),
     ];
     let names = [
-        "command", "env", "cwd", "stdin", "stdinBase64", "timeout", "maxOutputBytes", "access", "onHangup", "stream",
+        "command",
+        "env",
+        "cwd",
+        "stdin",
+        "stdinBase64",
+        "timeout",
+        "maxOutputBytes",
+        "access",
+        "onHangup",
+        "stream",
         "terminal",
     ];
     (prop::sample::select(names.to_vec()).prop_map(str::to_owned), value)

@@ -84,12 +84,19 @@ async fn there_is_never_too_much() {
         first(retries.begin(key(number), key(7), Some(&uid))).end(Ok(big.clone()), true);
     }
     let begin = |number| retries.begin(key(number), key(7), Some(&uid));
-    assert_eq!(again(begin(0)).ended().await.unwrap_err().reason, Reason::ResultNotKept, "remembered without its output");
+    assert_eq!(
+        again(begin(0)).ended().await.unwrap_err().reason,
+        Reason::ResultNotKept,
+        "remembered without its output"
+    );
     assert_eq!(again(begin(1)).ended().await, Ok(big));
     for number in 5..20_000 {
         first(begin(number)).end(Ok("{}".into()), true);
     }
     let inner = retries.inner.lock().unwrap();
-    assert_eq!((inner.entries.len(), inner.ended.len(), inner.bytes), (MOST_REMEMBERED, MOST_REMEMBERED, 2 * MOST_REMEMBERED));
+    assert_eq!(
+        (inner.entries.len(), inner.ended.len(), inner.bytes),
+        (MOST_REMEMBERED, MOST_REMEMBERED, 2 * MOST_REMEMBERED)
+    );
     assert!(inner.full.len() <= MOST_REMEMBERED);
 }
