@@ -1,3 +1,5 @@
+//! Requests out of bounds, signatures for one thing alone, frames in any pieces.
+
 use super::*;
 
 fn exec() -> Exec {

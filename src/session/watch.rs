@@ -80,3 +80,7 @@ fn read<V: Part>(object: &Guarded<V::Of>) -> Option<V> {
         }
     }
 }
+
+// They need the stream of a fake API server.
+#[cfg(all(test, feature = "testkit"))]
+mod tests;

@@ -214,3 +214,54 @@ async fn who_hangs_up_hangs_up_on_the_command() {
     assert!(metrics.contains("glovebox_session_calls_total{outcome=\"ClientGone\"} 2"), "{metrics}");
     assert!(metrics.contains("glovebox_session_calls_in_flight 0"), "{metrics}");
 }
+
+/// What is logged, as text.
+#[derive(Clone, Default)]
+struct Logged(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_one_line_without_what_was_asked_or_said() {
+    let logged = Logged::default();
+    let writer = logged.clone();
+    let lines = tracing_subscriber::fmt()
+        .json()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone());
+    let guard = tracing::subscriber::set_default(lines.finish());
+    let world = World::new().await;
+    let body = json!({"command": ["cat"], "env": {"SECRET_NAME": "secret-value"}, "cwd": "/secret-place", "stdin": "secret-input"});
+    let good = world.exec(&body).await.json();
+    world.exec(&json!({"command": ["echo", "secret-word"], "secret-field": 1})).await;
+    world.agent.does(|mut visit| async move {
+        visit.open().await;
+        visit.send(STDOUT, b"secret-output").await;
+        visit.hung_up().await;
+    });
+    world.exec(&body).await;
+    drop(guard);
+    let text = String::from_utf8(logged.0.lock().unwrap().clone()).unwrap();
+    let calls: Vec<&str> = text.lines().filter(|line| line.contains("\"message\":\"call\"")).collect();
+    assert_eq!(calls.len(), 2, "{text}");
+    let line: Value = serde_json::from_str(calls[0]).unwrap();
+    let fields = &line["fields"];
+    assert_eq!(
+        (&fields["id"], &fields["outcome"], &fields["user"]),
+        (&good["id"], &json!("Exited"), &json!("alice"))
+    );
+    assert_eq!((&fields["sandbox"], &fields["namespace"]), (&json!("s"), &json!("a")));
+    let ours: String = text.lines().filter(|line| line.contains("glovebox")).collect();
+    for word in ["secret", "SECRET", TOKEN] {
+        assert!(!ours.contains(word), "{word}: {ours}");
+    }
+}

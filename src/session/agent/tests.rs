@@ -1,3 +1,5 @@
+//! Agents over a pipe, honest and not; time is paused.
+
 use std::time::Duration;
 
 use ed25519_dalek::{SigningKey, pkcs8::EncodePrivateKey as _};

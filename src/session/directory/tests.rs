@@ -1,3 +1,5 @@
+//! Who is called where, and who is not.
+
 use std::time::Duration;
 
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! Bodies right and wrong, and any bytes at all.
+
 use std::time::Duration;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Who gets whose result, for how long, and how much is kept.
+
 use super::*;
 
 const KEPT: Duration = Duration::from_secs(600);
