@@ -58,6 +58,18 @@ pub(crate) fn watch<K>(
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
+    events(api, config, broke).reflect(writer)
+}
+
+/// The same without a store, for whoever keeps only a part of each object.
+pub(crate) fn events<K>(
+    api: Api<Guarded<K>>,
+    config: watcher::Config,
+    broke: impl Fn() + Send,
+) -> impl Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>> + Send
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
     watcher(api, config)
         .inspect(move |event| {
             if let Err(error) = event {
@@ -67,7 +79,6 @@ where
         })
         .default_backoff()
         .modify(prune)
-        .reflect(writer)
 }
 
 /// Managed fields are half of an object's metadata and of no use here.

@@ -7,7 +7,7 @@ pub mod agent;
 #[cfg(feature = "api")]
 pub mod api;
 /// What a session says to a sandbox's agent and what comes back: frames, requests, results, parsed as hostile input. Pure.
-#[cfg(any(feature = "agent", feature = "controller"))]
+#[cfg(any(feature = "agent", feature = "controller", feature = "session"))]
 pub mod call;
 /// observe -> plan -> desired -> apply -> status, against an API server.
 #[cfg(feature = "controller")]
@@ -16,10 +16,10 @@ pub mod controller;
 #[cfg(feature = "gateway")]
 pub mod gateway;
 /// What every role needs of an API server.
-#[cfg(any(feature = "controller", feature = "gateway"))]
+#[cfg(feature = "client")]
 mod kubernetes;
 /// Files that the kubelet keeps current.
-#[cfg(any(feature = "controller", feature = "gateway"))]
+#[cfg(feature = "client")]
 mod mounted;
 /// Certificates as text, taken out of what stands around them. Pure.
 #[cfg(any(feature = "agent", feature = "api"))]
@@ -31,8 +31,11 @@ pub mod policy;
 #[cfg(any(feature = "agent", feature = "api"))]
 pub mod report;
 /// One sandbox: plan, desired objects, lifecycle, status. Pure.
-#[cfg(any(feature = "controller", feature = "gateway"))]
+#[cfg(feature = "client")]
 pub mod sandbox;
+/// Commands in sandboxes for tools: who asks, whether they may, and the agent's answer, which nobody trusts.
+#[cfg(feature = "session")]
+pub mod session;
 /// Logs, health and metrics, with bounded labels.
 #[cfg(feature = "role")]
 pub mod telemetry;

@@ -3,6 +3,8 @@
 use clap::{Parser, Subcommand};
 #[cfg(feature = "gateway")]
 use glovebox::gateway;
+#[cfg(feature = "session")]
+use glovebox::session;
 use glovebox::telemetry;
 #[cfg(feature = "controller")]
 use glovebox::{
@@ -28,6 +30,8 @@ enum Role {
     Cleanup(cleanup::Options),
     #[cfg(feature = "gateway")]
     Gateway(Box<gateway::Options>),
+    #[cfg(feature = "session")]
+    Session(Box<session::Options>),
 }
 
 #[tokio::main]
@@ -52,6 +56,11 @@ async fn main() -> anyhow::Result<()> {
         Role::Gateway(options) => {
             telemetry::log(options.log_format);
             gateway::run(*options).await
+        }
+        #[cfg(feature = "session")]
+        Role::Session(options) => {
+            telemetry::log(options.log_format);
+            session::run(*options).await
         }
     }
 }

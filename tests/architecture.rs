@@ -18,6 +18,8 @@ const FORBIDDEN: &[(&str, &[&str], &str)] = &[
     ("call", IMPURE, "both ends read the same bytes, and nothing else"),
     ("call", &["crate::"], "sessions and agents share it, and nothing else"),
     ("pem", IMPURE, "text in, text out"),
+    ("call", IMPURE, "both ends of a call read the same words, and nothing else"),
+    ("call", &["crate::"], "the agent and the session share it, so it asks nobody"),
     ("pem", &["crate::"], "everybody may ask it, so it asks nobody"),
     (
         "api",
@@ -87,8 +89,25 @@ const FORBIDDEN: &[(&str, &[&str], &str)] = &[
         "the gateway carries what the policy allows, decides nothing of a sandbox, and resolves no name but by its own resolver",
     ),
     (
+        "session",
+        &[
+            "crate::agent",
+            "crate::controller",
+            "crate::gateway",
+            "crate::policy",
+            "crate::sandbox::plan",
+            "crate::sandbox::desired",
+            "crate::testkit",
+            "k8s_openapi::api::core::v1::Secret",
+            "kube::api::AttachParams",
+            "ToSocketAddrs",
+            "lookup_host",
+        ],
+        "the session carries calls: it runs nothing, reads no secret, and goes to no address but a sandbox's own",
+    ),
+    (
         "telemetry",
-        &["crate::gateway", "crate::sandbox", "crate::controller", "crate::agent"],
+        &["crate::gateway", "crate::session", "crate::sandbox", "crate::controller", "crate::agent"],
         "counters know no rule",
     ),
 ];

@@ -145,6 +145,13 @@ impl Decoder {
         Ok(Some(frame))
     }
 
+    /// What the frame will be that is not whole yet: whoever must not send it need not be heard to its end.
+    #[must_use]
+    pub fn awaited(&self) -> Option<Kind> {
+        self.left().first().copied().and_then(Kind::of)
+    }
+
+
     /// Whether nothing is kept: an end here is one between frames.
     #[must_use]
     pub fn is_empty(&self) -> bool {

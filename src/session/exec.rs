@@ -1,0 +1,208 @@
+//! `exec`: who, whether they may, what, where, is there room; then the call. In this order, so that nobody learns of a sandbox what
+//! they may not know, and nothing is read for somebody who may not.
+
+use std::sync::Arc;
+
+use axum::{
+    body::{Body, Bytes},
+    extract::Request,
+    http::{HeaderMap, StatusCode},
+    response::Response,
+};
+use tokio::{sync::mpsc, time::timeout};
+
+use super::{
+    answer::{self, typed},
+    api::ExecLine,
+    body, cache,
+    directory::Place,
+    output::{Collected, Event, Lines},
+    problem::{Problem, Reason},
+    request::{self, Wanted},
+    retries::Begun,
+    reviews::{Right, User},
+    routes::App,
+    runner::{Failed, Job},
+    shares::Share,
+};
+
+/// The header that makes a retry the same call.
+pub(super) const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
+/// The kind of a stream of lines.
+pub(super) const LINES: &str = "application/x-ndjson";
+/// Most lines that wait for a client; then the command waits.
+const MOST_LINES: usize = 2;
+/// Room for what is on its way of a call that is streamed.
+const STREAMED: u64 = 512 * 1024;
+
+/// What a call holds while it runs.
+struct Room {
+    _call: Share,
+    _output: Share,
+    _body: Share,
+}
+
+/// Has a command run.
+pub(super) async fn exec(app: &Arc<App>, at: Place, request: Request) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let user = app.reviewer.who(&parts.headers).await?;
+    app.reviewer.may(&user, Right::Exec, &at.0, &at.1).await?;
+    app.is_open()?;
+    let key = idempotency_key(&parts.headers)?;
+    let (wanted, room) = wanted(app, &at, &parts.headers, body).await?;
+    match key {
+        Some(_) if wanted.stream => Err(Problem::field(
+            IDEMPOTENCY_KEY,
+            "a stream can't be given twice; leave it out, or set stream to false",
+        )),
+        Some(key) => keyed(app, at, user, &key, wanted, room).await.map(answer::written),
+        None => {
+            let target = app.runner.directory.target(&at)?;
+            let job = Job { at, target, user, wanted };
+            if job.wanted.stream {
+                return streamed(app, job, room).await;
+            }
+            // Whoever hangs up takes this future along, and with it the connection to the agent.
+            collected(app, &job, room).await.map(answer::written).map_err(|failed| failed.problem)
+        }
+    }
+}
+
+/// Reads the body where there is room for it, which stays taken while its call runs.
+async fn wanted(app: &App, at: &Place, headers: &HeaderMap, body: Body) -> Result<(Wanted, Share), Problem> {
+    body::is_json(headers)?;
+    let length = body::length(headers)? as u64;
+    let room = app.buffered.enter(&at.0, length).ok_or_else(|| full("bytes of bodies and output"))?;
+    let bytes = body::read(body, app.runner.timing.body).await?;
+    let wanted = request::read(&bytes, app.new_id()?, &app.bounds)?;
+    Ok((wanted, room))
+}
+
+fn room(app: &App, namespace: &str, output: u64, body: Share) -> Result<Room, Problem> {
+    let call = app.calls.enter(namespace, 1).ok_or_else(|| full("calls"))?;
+    let output = app.buffered.enter(namespace, output).ok_or_else(|| full("bytes of bodies and output"))?;
+    Ok(Room { _call: call, _output: output, _body: body })
+}
+
+fn full(what: &str) -> Problem {
+    let message = format!(
+        "this replica has as many {what} as it may, or this namespace has its share of them; try again after Retry-After"
+    );
+    Problem::new(Reason::TooManyCalls, message)
+}
+
+/// One answer at the end.
+async fn collected(app: &App, job: &Job, body: Share) -> Result<Bytes, Failed> {
+    let not_run = |problem| Failed { problem, may_have_run: false };
+    let _room = room(app, &job.at.0, job.wanted.exec.max_output_bytes, body).map_err(not_run)?;
+    let mut output = Collected::default();
+    let result = app.runner.run(job, &mut output).await?;
+    answer::whole(result, output).map_err(|problem| Failed { problem, may_have_run: true })
+}
+
+/// The same, whoever hangs up: a retry finds it.
+async fn keyed(
+    app: &Arc<App>,
+    at: Place,
+    user: Arc<User>,
+    key: &[u8],
+    wanted: Wanted,
+    body: Share,
+) -> Result<Bytes, Problem> {
+    let target = app.runner.directory.target(&at);
+    let name = cache::key(&[&user.key, at.0.as_bytes(), at.1.as_bytes(), key]);
+    let request = cache::key(&[&wanted.canonical]);
+    let waiting = match app.retries.begin(name, request, target.as_ref().ok().map(|target| &target.uid)) {
+        Begun::Other => {
+            let message = "this key was used for another request; use a new key for each call, and the same only for its retries";
+            return Err(Problem::new(Reason::KeyReused, message).about(IDEMPOTENCY_KEY));
+        }
+        Begun::None => {
+            return Err(target
+                .err()
+                .unwrap_or_else(|| Problem::new(Reason::Internal, "no call was begun; try again")));
+        }
+        Begun::Again(waiting) => {
+            app.metrics.repeated();
+            waiting
+        }
+        Begun::First(first) => {
+            let waiting = first.waiting();
+            let (app, target) = (app.clone(), target?);
+            app.tasks.clone().spawn(async move {
+                let job = Job { at, target, user, wanted };
+                match collected(&app, &job, body).await {
+                    Ok(bytes) => first.end(Ok(bytes), true),
+                    Err(failed) => first.end(Err(failed.problem), failed.may_have_run),
+                }
+            });
+            waiting
+        }
+    };
+    waiting.ended().await
+}
+
+/// Line by line. Until the command runs, what goes wrong is an answer of its own.
+async fn streamed(app: &Arc<App>, job: Job, body: Share) -> Result<Response, Problem> {
+    let room = room(app, &job.at.0, STREAMED, body)?;
+    let (sender, mut events) = mpsc::channel(MOST_LINES);
+    let runner = app.runner.clone();
+    app.tasks.spawn(async move {
+        let _room = room;
+        let hung_up = sender.clone();
+        let mut lines = Lines::new(sender);
+        let ended = tokio::select! {
+            biased;
+            ended = runner.run(&job, &mut lines) => ended,
+            () = hung_up.closed() => return,
+        };
+        let last = match ended {
+            Ok(result) => ExecLine::Result(result),
+            Err(failed) => ExecLine::Error(failed.problem),
+        };
+        // A client that reads nothing finds its stream cut off.
+        let _ = timeout(runner.timing.stalled, lines.end(last)).await;
+    });
+    match events.recv().await {
+        None => Err(Problem::new(Reason::Internal, "the call was given up by the session; it may have run")),
+        Some(Event::Last(ExecLine::Error(problem))) => Err(problem),
+        Some(first) => Ok(typed(StatusCode::OK, LINES, Body::from_stream(lines(first, events)))),
+    }
+}
+
+type Piece = Result<Vec<u8>, std::io::Error>;
+
+/// The lines as bytes. Where the last one is missing, the stream ends as broken.
+fn lines(first: Event, events: mpsc::Receiver<Event>) -> impl futures::Stream<Item = Piece> + Send {
+    let first = Some(first).filter(|first| !matches!(first, Event::Started));
+    futures::stream::unfold(Some((first, events)), |state| async move {
+        let (first, mut events) = state?;
+        let event = match first {
+            Some(first) => Some(first),
+            None => events.recv().await,
+        };
+        let piece = match &event {
+            Some(Event::Line(line) | Event::Last(line)) => written(line),
+            Some(Event::Started) => Ok(Vec::new()),
+            None => Err(std::io::ErrorKind::ConnectionAborted.into()),
+        };
+        let goes_on = piece.is_ok() && matches!(event, Some(Event::Line(_) | Event::Started));
+        Some((piece, goes_on.then_some((None, events))))
+    })
+}
+
+fn written(line: &ExecLine) -> Piece {
+    let mut bytes = serde_json::to_vec(line)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<Vec<u8>>, Problem> {
+    let mut all = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(key) = all.next() else { return Ok(None) };
+    if all.next().is_some() {
+        return Err(Problem::field(IDEMPOTENCY_KEY, "send it once"));
+    }
+    request::idempotency_key(key.as_bytes())?;
+    Ok(Some(key.as_bytes().to_vec()))
+}

@@ -1,0 +1,37 @@
+//! `glovebox session`: how tools have commands run in sandboxes. An HTTP API, and one connection to the sandbox's agent a call.
+//!
+//! Owns who asks, whether they may, and how much at once. Contains no right of its own to a pod: it dials sandboxes, signs what it
+//! says to their agents, and takes what they answer for hostile. Must never log a command, a variable, input or output.
+
+mod agent;
+mod answer;
+pub mod api;
+mod body;
+mod bounds;
+mod cache;
+pub mod config;
+pub mod directory;
+mod exec;
+mod key;
+mod listen;
+pub mod metrics;
+mod openapi;
+mod output;
+mod patient;
+mod problem;
+mod renew;
+mod request;
+mod retries;
+mod reviews;
+mod routes;
+mod run;
+mod runner;
+mod shares;
+mod status;
+mod watch;
+
+pub use config::{Options, Timing};
+pub use openapi::document as openapi;
+pub use problem::{Problem, Reason};
+pub use routes::{ROUTES, Route};
+pub use run::{Addresses, Listeners, Parts, run, serve};

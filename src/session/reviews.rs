@@ -1,0 +1,295 @@
+//! Who somebody is and whether they may: the API server's word, believed for a few seconds. Without its word, nobody is let in.
+//!
+//! A token is hashed before anything else is done with it, and kept nowhere.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::http::{HeaderMap, header};
+use k8s_openapi::api::{
+    authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
+    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+};
+use kube::{
+    Api, Client, Resource,
+    api::{ObjectMeta, PostParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::sync::Semaphore;
+
+use super::{
+    cache::{Away, Cache, Key, key},
+    config::Timing,
+    metrics::{Asked, Metrics},
+    problem::{Problem, Reason},
+};
+use crate::api::GROUP;
+
+/// Most answers of each sort that are remembered.
+const MOST_REMEMBERED: usize = 4096;
+/// Most questions at once: whoever invents tokens must not drown the API server.
+const MOST_ASKED: usize = 64;
+/// Longest token, in bytes.
+const MOST_TOKEN: usize = 16 * 1024;
+
+/// Somebody whom the API server knows.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct User {
+    /// Their name, as audit records have it.
+    pub(super) name: String,
+    /// A hash of all that makes them who they are.
+    pub(super) key: Key,
+    uid: Option<String>,
+    groups: Option<Vec<String>>,
+    extra: Option<BTreeMap<String, Vec<String>>>,
+}
+
+/// What somebody wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Right {
+    /// Have a command run.
+    Exec,
+    /// See where a sandbox stands.
+    Look,
+}
+
+impl Right {
+    const fn verb(self) -> &'static str {
+        match self {
+            Self::Exec => "create",
+            Self::Look => "get",
+        }
+    }
+
+    const fn subresource(self) -> Option<&'static str> {
+        match self {
+            Self::Exec => Some("exec"),
+            Self::Look => None,
+        }
+    }
+
+    /// The rule, as it can be put into a Role.
+    fn rule(self) -> String {
+        let below = self.subresource().map(|name| format!("/{name}")).unwrap_or_default();
+        format!("apiGroups: [{GROUP}], resources: [agentsandboxes{below}], verbs: [{}]", self.verb())
+    }
+}
+
+/// Asks the API server.
+pub(super) struct Reviewer {
+    client: Client,
+    audiences: Vec<String>,
+    tokens: Cache<Option<Arc<User>>>,
+    rights: Cache<bool>,
+    slots: Arc<Semaphore>,
+    metrics: Arc<Metrics>,
+}
+
+impl Reviewer {
+    pub(super) fn new(
+        client: Client,
+        audiences: Vec<String>,
+        timing: &Timing,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            client,
+            audiences,
+            tokens: Cache::new(timing.believed, timing.review, MOST_REMEMBERED),
+            rights: Cache::new(timing.believed, timing.review, MOST_REMEMBERED),
+            slots: Arc::new(Semaphore::new(MOST_ASKED)),
+            metrics,
+        }
+    }
+
+    /// Whose token it is.
+    pub(super) async fn who(&self, headers: &HeaderMap) -> Result<Arc<User>, Problem> {
+        let token = token(headers)?;
+        let review = || {
+            let spec = TokenReviewSpec {
+                token: Some(token.to_owned()),
+                audiences: Some(self.audiences.clone()).filter(|all| !all.is_empty()),
+            };
+            let review = TokenReview { spec, ..TokenReview::default() };
+            let asked = ask(self.client.clone(), self.slots.clone(), review);
+            let audiences = self.audiences.clone();
+            async move { asked.await.map(|review| user(review, &audiences)) }
+        };
+        let (answer, known) = self.tokens.get(key(&[token.as_bytes()]), review).await;
+        self.metrics.asked(Asked::Token, known);
+        answer.map_err(|Away| away())?.ok_or_else(|| {
+            Problem::new(
+                Reason::Unauthenticated,
+                "the API server does not take this token: it has expired, or is for another audience or cluster",
+            )
+        })
+    }
+
+    /// Whether they may do this to that sandbox, be there one or not.
+    pub(super) async fn may(
+        &self,
+        user: &User,
+        right: Right,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), Problem> {
+        let below = right.subresource().unwrap_or_default();
+        let parts =
+            [&user.key[..], right.verb().as_bytes(), below.as_bytes(), namespace.as_bytes(), name.as_bytes()];
+        let review = || {
+            let review = access(user, right, namespace, name);
+            let asked = ask(self.client.clone(), self.slots.clone(), review);
+            async move { asked.await.map(|review| review.status.is_some_and(|status| status.allowed)) }
+        };
+        let (answer, known) = self.rights.get(key(&parts), review).await;
+        self.metrics.asked(Asked::Access, known);
+        if answer.map_err(|Away| away())? {
+            return Ok(());
+        }
+        let (who, rule) = (&user.name, right.rule());
+        let message = format!(
+            "{who} may not do this in namespace {namespace}; a Role there needs the rule {{{rule}}}, bound to them"
+        );
+        Err(Problem::new(Reason::Forbidden, message))
+    }
+}
+
+fn away() -> Problem {
+    let message = "the API server does not say who you are and what you may; try again in a moment";
+    Problem::new(Reason::ApiUnavailable, message)
+}
+
+/// The token of a request.
+fn token(headers: &HeaderMap) -> Result<&str, Problem> {
+    let bad = |message| Problem::new(Reason::Unauthenticated, message);
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(value), None) = (all.next(), all.next()) else {
+        return Err(bad("send one header Authorization: Bearer TOKEN, such as kubectl create token prints"));
+    };
+    let (scheme, token) = value.to_str().ok().and_then(|text| text.split_once(' ')).unwrap_or_default();
+    let token = token.trim_matches(' ');
+    let good = (1..=MOST_TOKEN).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
+    if !scheme.eq_ignore_ascii_case("bearer") || !good {
+        return Err(bad("the header Authorization is not Bearer TOKEN"));
+    }
+    Ok(token)
+}
+
+fn access(user: &User, right: Right, namespace: &str, name: &str) -> SubjectAccessReview {
+    let attributes = ResourceAttributes {
+        group: Some(GROUP.into()),
+        resource: Some("agentsandboxes".into()),
+        subresource: right.subresource().map(Into::into),
+        verb: Some(right.verb().into()),
+        namespace: Some(namespace.into()),
+        name: Some(name.into()),
+        ..ResourceAttributes::default()
+    };
+    let spec = SubjectAccessReviewSpec {
+        resource_attributes: Some(attributes),
+        user: Some(user.name.clone()),
+        uid: user.uid.clone(),
+        groups: user.groups.clone(),
+        extra: user.extra.clone(),
+        non_resource_attributes: None,
+    };
+    SubjectAccessReview { metadata: ObjectMeta::default(), spec, status: None }
+}
+
+/// Whom a review names, if the token is good and for one of the audiences.
+fn user(review: TokenReview, audiences: &[String]) -> Option<Arc<User>> {
+    let status = review.status.filter(|status| status.authenticated == Some(true))?;
+    // A server that knows nothing of audiences names none: then the token is for the server itself.
+    let named = status.audiences.unwrap_or_default();
+    if !audiences.is_empty() && !audiences.iter().any(|audience| named.contains(audience)) {
+        return None;
+    }
+    let UserInfo { username, uid, groups, extra } = status.user?;
+    let name = username.filter(|name| !name.is_empty())?;
+    let parts = serde_json::to_vec(&(&name, &uid, &groups, &extra)).ok()?;
+    Some(Arc::new(User { key: key(&[&parts]), name, uid, groups, extra }))
+}
+
+/// One question, when there is room for it.
+async fn ask<K>(client: Client, slots: Arc<Semaphore>, review: K) -> Result<K, Away>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
+{
+    let _slot = slots.acquire_owned().await.map_err(|_| Away)?;
+    let api: Api<K> = Api::all(client);
+    api.create(&PostParams::default(), &review).await.map_err(|error| {
+        // Never the whole error: what was sent holds a token.
+        let said = match &error {
+            kube::Error::Api(status) => status.reason.clone(),
+            _ => "no answer".to_owned(),
+        };
+        tracing::warn!(kind = %K::kind(&()), said, "the API server can't be asked");
+        Away
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::authentication::v1::TokenReviewStatus;
+
+    use super::*;
+
+    fn headers(values: &[&str]) -> HeaderMap {
+        values.iter().map(|value| (header::AUTHORIZATION, value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_token_stands_alone_behind_its_scheme() {
+        assert_eq!(token(&headers(&["Bearer abc.def-1"])), Ok("abc.def-1"));
+        assert_eq!(token(&headers(&["bearer  abc "])), Ok("abc"));
+        let long = format!("Bearer {}", "a".repeat(MOST_TOKEN + 1));
+        for values in [
+            &[][..],
+            &["Bearer a", "Bearer a"],
+            &["Bearer"],
+            &["Bearer "],
+            &["Basic YTpi"],
+            &["Bearer a b"],
+            &["Bearer a\tb"],
+            &[&long],
+        ] {
+            assert_eq!(token(&headers(values)).unwrap_err().reason, Reason::Unauthenticated, "{values:?}");
+        }
+    }
+
+    fn review(authenticated: bool, audiences: Option<&[&str]>, username: Option<&str>) -> TokenReview {
+        let user = UserInfo { username: username.map(Into::into), ..UserInfo::default() };
+        let status = TokenReviewStatus {
+            authenticated: Some(authenticated),
+            audiences: audiences.map(|all| all.iter().map(ToString::to_string).collect()),
+            user: Some(user),
+            error: None,
+        };
+        TokenReview { status: Some(status), ..TokenReview::default() }
+    }
+
+    #[test]
+    fn a_token_for_somebody_else_is_nobodys() {
+        let ours = ["ours".to_owned(), "glovebox".to_owned()];
+        let name = |review, audiences: &[String]| user(review, audiences).map(|user| user.name.clone());
+        assert_eq!(name(review(true, None, Some("a")), &[]).as_deref(), Some("a"));
+        assert_eq!(name(review(true, Some(&["glovebox"]), Some("a")), &ours).as_deref(), Some("a"));
+        assert_eq!(name(review(true, Some(&["theirs"]), Some("a")), &ours), None);
+        assert_eq!(name(review(true, None, Some("a")), &ours), None, "a server that ignores audiences");
+        assert_eq!(name(review(false, None, Some("a")), &[]), None);
+        assert_eq!(name(review(true, None, Some("")), &[]), None);
+        assert_eq!(name(review(true, None, None), &[]), None);
+        assert_eq!(name(TokenReview::default(), &[]), None);
+    }
+
+    #[test]
+    fn the_rule_can_be_pasted() {
+        assert_eq!(
+            Right::Exec.rule(),
+            "apiGroups: [glovebox.dev], resources: [agentsandboxes/exec], verbs: [create]"
+        );
+        assert_eq!(
+            Right::Look.rule(),
+            "apiGroups: [glovebox.dev], resources: [agentsandboxes], verbs: [get]"
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! The paths, in one table: what is served and what the OpenAPI document lists come from the same lines.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::Request,
+    response::{IntoResponse as _, Response},
+    routing::{MethodFilter, on},
+};
+use rustls::crypto::SecureRandom;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    answer::written,
+    bounds::Bounds,
+    directory::Place,
+    exec,
+    metrics::Metrics,
+    openapi,
+    problem::{Problem, Reason},
+    request,
+    retries::Retries,
+    reviews::Reviewer,
+    runner::Runner,
+    shares::Shares,
+    status,
+};
+
+/// What is done at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Endpoint {
+    /// The document of all.
+    OpenApi,
+    /// Where a sandbox stands.
+    Status,
+    /// The same as soon as it is as wanted.
+    Wait,
+    /// Has a command run.
+    Exec,
+}
+
+/// A path and its method.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// The method, as OpenAPI writes it.
+    pub method: &'static str,
+    /// The path, with its parameters in braces.
+    pub path: &'static str,
+    pub(super) endpoint: Endpoint,
+}
+
+/// Every path that is served.
+pub const ROUTES: &[Route] = &[
+    Route { method: "get", path: "/openapi.json", endpoint: Endpoint::OpenApi },
+    Route { method: "get", path: "/v1/namespaces/{namespace}/sandboxes/{name}", endpoint: Endpoint::Status },
+    Route {
+        method: "get",
+        path: "/v1/namespaces/{namespace}/sandboxes/{name}/wait",
+        endpoint: Endpoint::Wait,
+    },
+    Route {
+        method: "post",
+        path: "/v1/namespaces/{namespace}/sandboxes/{name}/exec",
+        endpoint: Endpoint::Exec,
+    },
+];
+
+/// What requests need of the process.
+pub(super) struct App {
+    pub(super) reviewer: Reviewer,
+    pub(super) runner: Arc<Runner>,
+    pub(super) bounds: Bounds,
+    pub(super) retries: Arc<Retries>,
+    /// Calls that run.
+    pub(super) calls: Arc<Shares>,
+    /// Bytes of bodies and output.
+    pub(super) buffered: Arc<Shares>,
+    /// Requests that wait for a sandbox.
+    pub(super) waits: Arc<Shares>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) random: &'static dyn SecureRandom,
+    /// Calls that nobody's request holds.
+    pub(super) tasks: TaskTracker,
+    /// Nothing new begins.
+    pub(super) stop: CancellationToken,
+}
+
+impl App {
+    /// Whether something may begin.
+    pub(super) fn is_open(&self) -> Result<(), Problem> {
+        if self.stop.is_cancelled() { Err(Self::shutting_down()) } else { Ok(()) }
+    }
+
+    pub(super) fn shutting_down() -> Problem {
+        Problem::new(Reason::ShuttingDown, "this replica is about to end; another one takes requests")
+    }
+
+    /// A name for a call that no other has, in any replica.
+    pub(super) fn new_id(&self) -> Result<String, Problem> {
+        let mut bytes = [0; 16];
+        self.random
+            .fill(&mut bytes)
+            .map_err(|_| Problem::new(Reason::Internal, "there is no randomness; report this"))?;
+        Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+    }
+}
+
+/// Everything that is served.
+pub(super) fn router(app: &Arc<App>) -> Router {
+    let mut router = Router::new();
+    for Route { method, path, endpoint } in ROUTES {
+        let filter = if *method == "post" { MethodFilter::POST } else { MethodFilter::GET };
+        let app = app.clone();
+        let handler = move |request: Request| async move { serve(&app, *endpoint, request).await };
+        router = router.route(path, on(filter, handler));
+    }
+    let (no_path, no_method) = (app.clone(), app.clone());
+    router
+        .fallback(|| async move {
+            let message = "there is no such path; /openapi.json lists those that there are";
+            refuse(&no_path, Problem::new(Reason::NoSuchPath, message))
+        })
+        .method_not_allowed_fallback(|| async move {
+            let message = "this path takes another method; /openapi.json says which";
+            refuse(&no_method, Problem::new(Reason::MethodNotAllowed, message))
+        })
+}
+
+async fn serve(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Response {
+    let answer = match endpoint {
+        Endpoint::OpenApi => Ok(written(openapi::bytes())),
+        Endpoint::Status | Endpoint::Wait | Endpoint::Exec => match place(request.uri().path()) {
+            Ok(at) => of_sandbox(app, endpoint, at, request).await,
+            Err(problem) => Err(problem),
+        },
+    };
+    answer.unwrap_or_else(|problem| refuse(app, problem))
+}
+
+async fn of_sandbox(
+    app: &Arc<App>,
+    endpoint: Endpoint,
+    at: Place,
+    request: Request,
+) -> Result<Response, Problem> {
+    match endpoint {
+        Endpoint::Exec => exec::exec(app, at, request).await,
+        Endpoint::Wait => {
+            status::wait(app, &at, request.headers(), request.uri().query().unwrap_or_default()).await
+        }
+        Endpoint::Status | Endpoint::OpenApi => status::status(app, &at, request.headers()).await,
+    }
+}
+
+fn refuse(app: &App, problem: Problem) -> Response {
+    app.metrics.refused(problem.reason);
+    problem.into_response()
+}
+
+/// Whose path it is. No name needs an escape, so that none is read.
+fn place(path: &str) -> Result<Place, Problem> {
+    let mut parts = path.split('/').skip(3);
+    let (namespace, name) = (parts.next().unwrap_or_default(), parts.nth(1).unwrap_or_default());
+    request::name("namespace", namespace)?;
+    request::name("name", name)?;
+    Ok((namespace.into(), name.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_a_sandbox() {
+        let (namespace, name) = place("/v1/namespaces/team-a/sandboxes/review.42/exec").unwrap();
+        assert_eq!((&*namespace, &*name), ("team-a", "review.42"));
+        for path in [
+            "/v1/namespaces//sandboxes/s",
+            "/v1/namespaces/a/sandboxes/",
+            "/v1/namespaces/a/sandboxes/%2e%2e",
+            "/v1/namespaces/a%2fb/sandboxes/s",
+            "/v1/namespaces/A/sandboxes/s",
+        ] {
+            assert_eq!(place(path).unwrap_err().reason, Reason::InvalidRequest, "{path}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Has a call run in its sandbox: dials, talks, and lets go at a deadline whatever the agent does. One log line a call.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use tokio::{
+    net::TcpStream,
+    time::{Instant, timeout, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    agent::{self, Progress, Told, Wrong},
+    api::ExecResult,
+    config::Timing,
+    directory::{Directory, Place, Target},
+    key::Key,
+    metrics::Metrics,
+    output::Output,
+    problem::{Problem, Reason},
+    request::Wanted,
+    reviews::User,
+};
+use crate::call::{CallResult, Refusal};
+
+/// Longest name of a user in a log line, in characters.
+const MOST_USER_CHARS: usize = 256;
+
+/// What calls need of the process.
+pub(super) struct Runner {
+    pub(super) directory: Arc<Directory>,
+    pub(super) key: Arc<Key>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) timing: Timing,
+    /// Where agents take calls.
+    pub(super) port: u16,
+    /// No call may go on.
+    pub(super) hang_up: CancellationToken,
+}
+
+/// One call, allowed and resolved.
+pub(super) struct Job {
+    pub(super) at: Place,
+    pub(super) target: Target,
+    pub(super) user: Arc<User>,
+    pub(super) wanted: Wanted,
+}
+
+/// A call that has no result.
+#[derive(Debug)]
+pub(super) struct Failed {
+    /// What the client is told.
+    pub(super) problem: Problem,
+    /// The command may have run: to try again is to run it twice.
+    pub(super) may_have_run: bool,
+}
+
+/// Why a call has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    Unreachable,
+    Talk(Wrong),
+    /// Beyond the guard.
+    Late,
+    /// The sandbox is gone.
+    Gone,
+    /// The process ends.
+    Draining,
+}
+
+impl Cause {
+    /// The word in logs and metrics.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable | Self::Talk(Wrong::Silent) => "AgentUnreachable",
+            Self::Talk(Wrong::Refused(_)) => "AgentRefused",
+            Self::Talk(Wrong::Broken(_)) => "AgentBroken",
+            Self::Talk(Wrong::Lost) => "CallLost",
+            Self::Talk(Wrong::ClientGone) => "ClientGone",
+            Self::Late => "DeadlineMissed",
+            Self::Gone => "SandboxGone",
+            Self::Draining => "Drained",
+        }
+    }
+}
+
+impl Runner {
+    /// Runs it to its end, however it ends.
+    pub(super) async fn run<O: Output>(&self, job: &Job, output: &mut O) -> Result<ExecResult, Failed> {
+        let mut record = Record::new(&self.metrics, job);
+        let mut progress = Progress::default();
+        let ended = self.attempt(job, output, &mut progress).await;
+        let id = &job.wanted.exec.id;
+        match ended {
+            Ok(mut result) => {
+                // The agent's word, but for what can't be.
+                result.duration_ms = result.duration_ms.min(record.elapsed_ms());
+                let result = ExecResult::new(id, result);
+                record.outcome = result.outcome.as_str();
+                Ok(result)
+            }
+            Err(cause) => {
+                record.outcome = cause.as_str();
+                if let Cause::Talk(Wrong::Broken(what)) = cause {
+                    tracing::warn!(id, what, "an agent does not keep to the protocol");
+                }
+                let problem = problem(cause, id, &progress);
+                let refused = matches!(cause, Cause::Talk(Wrong::Refused(_)));
+                Err(Failed { problem, may_have_run: progress.told && !refused })
+            }
+        }
+    }
+
+    async fn attempt<O: Output>(
+        &self,
+        job: &Job,
+        output: &mut O,
+        progress: &mut Progress,
+    ) -> Result<CallResult, Cause> {
+        let mut talk = std::pin::pin!(self.guarded(job, output, progress));
+        tokio::select! {
+            biased;
+            ended = &mut talk => return ended,
+            () = self.hang_up.cancelled() => return Err(Cause::Draining),
+            () = self.directory.gone(&job.at, &job.target) => {}
+        }
+        // Its last words may be on their way.
+        timeout(self.timing.gone, talk).await.unwrap_or(Err(Cause::Gone))
+    }
+
+    async fn guarded<O: Output>(
+        &self,
+        job: &Job,
+        output: &mut O,
+        progress: &mut Progress,
+    ) -> Result<CallResult, Cause> {
+        let socket = self.dial(job.target.address).await.ok_or(Cause::Unreachable)?;
+        let Wanted { exec, request, stdin, .. } = &job.wanted;
+        let told = Told { uid: &job.target.uid, exec, request, stdin };
+        let lasts = std::time::Duration::from_millis(exec.timeout_ms) + self.timing.guard;
+        let talk = agent::talk(socket, &told, &self.key, &self.timing, output, progress);
+        match timeout_at(Instant::now() + lasts, talk).await {
+            Ok(ended) => ended.map_err(Cause::Talk),
+            Err(_) => Err(Cause::Late),
+        }
+    }
+
+    async fn dial(&self, address: IpAddr) -> Option<TcpStream> {
+        let dialled =
+            timeout(self.timing.dial, TcpStream::connect(SocketAddr::new(address, self.port))).await;
+        let socket = dialled.ok()?.ok()?;
+        socket.set_nodelay(true).ok()?;
+        Some(socket)
+    }
+}
+
+/// What a client is told.
+fn problem(cause: Cause, id: &str, progress: &Progress) -> Problem {
+    let (reason, what) = match cause {
+        Cause::Unreachable | Cause::Talk(Wrong::Silent) => (
+            Reason::AgentUnreachable,
+            "the sandbox does not take calls: look whether its node is well and a NetworkPolicy lets the session in, and try again",
+        ),
+        Cause::Talk(Wrong::Refused(refusal)) => refused(refusal),
+        Cause::Talk(Wrong::Broken(_)) => (
+            Reason::AgentFailed,
+            "what answers in the sandbox does not keep to the protocol: take its output for forged, and replace the sandbox",
+        ),
+        Cause::Talk(Wrong::Lost) => {
+            (Reason::CallLost, "the connection to the sandbox ended before the result")
+        }
+        Cause::Talk(Wrong::ClientGone) => (Reason::DeadlineMissed, "the client hung up"),
+        Cause::Late if progress.handing_over => (
+            Reason::DeadlineMissed,
+            "the output was not read before the call's deadline; read faster, or ask for less",
+        ),
+        Cause::Late => (
+            Reason::DeadlineMissed,
+            "the sandbox's agent said nothing of the call's end; replace the sandbox",
+        ),
+        Cause::Gone => (Reason::Ended, "the sandbox ended while the call ran; create another one"),
+        Cause::Draining => {
+            (Reason::ShuttingDown, "this replica ended before the call did; another one takes calls")
+        }
+    };
+    let ran = match cause {
+        Cause::Talk(Wrong::Refused(_)) => ", and has not run",
+        _ if progress.started => ", which had started",
+        _ if progress.told => ", which may have run",
+        _ => ", and has not run",
+    };
+    Problem::new(reason, format!("call {id}{ran}: {what}"))
+}
+
+const fn refused(refusal: Refusal) -> (Reason, &'static str) {
+    match refusal {
+        Refusal::Busy => {
+            (Reason::SandboxBusy, "as many calls run in the sandbox as may; try again when one has ended")
+        }
+        Refusal::ShuttingDown => (Reason::Ended, "the sandbox is about to end; create another one"),
+        Refusal::NoResources => {
+            (Reason::SandboxBusy, "the sandbox has no process or file left for it; end some, or try again")
+        }
+        Refusal::NotSigned => (
+            Reason::AgentFailed,
+            "the sandbox does not know this session's key: it was made before the key was; replace the sandbox",
+        ),
+        Refusal::Malformed => (
+            Reason::AgentFailed,
+            "the sandbox's agent does not understand this session: it is of another version; replace the sandbox",
+        ),
+    }
+}
+
+/// Counts and logs a call when it ends, be it that nobody waits for it any more.
+struct Record<'a> {
+    metrics: &'a Metrics,
+    job: &'a Job,
+    began: Instant,
+    outcome: &'static str,
+}
+
+impl<'a> Record<'a> {
+    fn new(metrics: &'a Metrics, job: &'a Job) -> Self {
+        metrics.begun();
+        Self { metrics, job, began: Instant::now(), outcome: Cause::Talk(Wrong::ClientGone).as_str() }
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Drop for Record<'_> {
+    fn drop(&mut self) {
+        self.metrics.ended(self.outcome, self.began.elapsed());
+        let (namespace, sandbox) = &self.job.at;
+        let user: String =
+            self.job.user.name.chars().filter(|c| !c.is_control()).take(MOST_USER_CHARS).collect();
+        let (id, outcome, duration_ms) = (&self.job.wanted.exec.id, self.outcome, self.elapsed_ms());
+        tracing::info!(id, %sandbox, %namespace, user, outcome, duration_ms, "call");
+    }
+}
