@@ -151,7 +151,6 @@ impl Decoder {
         self.left().first().copied().and_then(Kind::of)
     }
 
-
     /// Whether nothing is kept: an end here is one between frames.
     #[must_use]
     pub fn is_empty(&self) -> bool {

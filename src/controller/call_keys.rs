@@ -66,7 +66,10 @@ fn key(certificate: &str) -> anyhow::Result<String> {
     let der = STANDARD.decode(body).context("is no base64")?;
     let (_, parsed) = parse_x509_certificate(&der).map_err(|_| anyhow::anyhow!("can't be read"))?;
     let info = parsed.public_key();
-    ensure!(info.algorithm.algorithm == OID_SIG_ED25519, "its key is not Ed25519, which calls are signed with");
+    ensure!(
+        info.algorithm.algorithm == OID_SIG_ED25519,
+        "its key is not Ed25519, which calls are signed with"
+    );
     let bytes = info.subject_public_key.data.as_ref();
     ensure!(bytes.len() == crate::call::KEY_BYTES, "its key has {} bytes, not 32", bytes.len());
     Ok(STANDARD.encode(bytes))
@@ -95,7 +98,10 @@ mod tests {
         assert!(refused(&other).contains("not Ed25519"));
         assert!(refused(&one.repeat(4)).contains("at most"));
         assert!(refused(&format!("{one}-----BEGIN PRIVATE KEY-----\nMIIB\n")).contains("private key"));
-        assert!(refused("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n").contains("can't be read"));
+        assert!(
+            refused("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
+                .contains("can't be read")
+        );
         std::fs::write(&file, &one).unwrap();
         let keys = CallKeys::read(&file).unwrap();
         assert_eq!(*keys.now(), [STANDARD.encode(&key)]);

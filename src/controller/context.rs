@@ -21,7 +21,10 @@ use kube::{
 };
 use tokio::sync::watch;
 
-use super::{authority::Authority, call_keys::CallKeys, error::ApplyError, events::Storyteller, named::Named, seats::Seats};
+use super::{
+    authority::Authority, call_keys::CallKeys, error::ApplyError, events::Storyteller, named::Named,
+    seats::Seats,
+};
 use crate::{
     api::{AgentSandbox, AgentSandboxStatus, EgressPolicy, SandboxClass},
     policy::ClusterRanges,

@@ -214,7 +214,11 @@ fn calls(plan: &Plan) -> Vec<String> {
     if plan.call_keys.is_empty() {
         return Vec::new();
     }
-    let any = if plan.fence.gateway.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let any = if plan.fence.gateway.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
     let listen = SocketAddr::new(any, ports::CALLS).to_string();
     let mut arguments = vec!["--calls-listen".into(), listen, "--calls-uid".into(), plan.owner.uid.clone()];
     arguments.extend(plan.call_keys.iter().flat_map(|key| ["--calls-key".to_owned(), key.clone()]));
