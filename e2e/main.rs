@@ -17,6 +17,7 @@ mod kernel;
 mod lifecycle;
 mod promise;
 mod quota;
+mod session;
 mod stalled;
 mod ttl;
 mod workspace;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     lifecycle::cases(&mut cases);
     ttl::cases(&mut cases);
     quota::cases(&mut cases);
+    session::cases(&mut cases);
     alone::cases(&mut cases);
     let code = runner::main(cases);
     conformance::table::print();

@@ -14,6 +14,7 @@ pub(crate) fn cases(cases: &mut Cases) {
     deadline::cases(cases);
     budget::cases(cases);
     load::cases(cases);
+    crate::session::alone(cases);
     faults::cases(cases);
     fence::cases(cases);
     leftovers::cases(cases);

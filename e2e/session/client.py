@@ -1,0 +1,59 @@
+# What every test of calls begins with: the session's API as a tool would use it, with nothing but the standard library.
+import base64
+import http.client
+import ssl
+import threading
+
+ARGS = json.loads(sys.argv[1])
+CONTEXT = ssl.create_default_context(cadata=ARGS["ca"])
+_own = threading.local()
+
+
+def connection():
+    """One for each thread, kept open from call to call."""
+    if getattr(_own, "connection", None) is None:
+        _own.connection = http.client.HTTPSConnection(ARGS["host"], 443, context=CONTEXT, timeout=90)
+    return _own.connection
+
+
+def request(method, path, body=None, token=None, headers=None, raw=None):
+    """The status and what the answer says."""
+    said = {"Content-Type": "application/json", **(headers or {})}
+    if token != "":
+        said["Authorization"] = "Bearer " + (token or ARGS["token"])
+    sent = raw if body is None else json.dumps(body)
+    try:
+        connection().request(method, path, body=sent, headers=said)
+        answer = connection().getresponse()
+        text = answer.read()
+    except (http.client.HTTPException, OSError):
+        connection().close()
+        _own.connection = None
+        raise
+    if answer.will_close:
+        connection().close()
+        _own.connection = None
+    return answer.status, json.loads(text)
+
+
+def at(name, what="/exec", namespace=None):
+    return f"/v1/namespaces/{namespace or ARGS['namespace']}/sandboxes/{name}{what}"
+
+
+def run(name, *command, **more):
+    """A command's answer; anything but an answer is a failure."""
+    status, answer = request("POST", at(name), {"command": list(command), **more})
+    if status != 200:
+        raise SystemExit(f"{command[:1]} in {name}: {status} {answer}")
+    return answer
+
+
+def refusal(method, path, body=None, **more):
+    """Status and reason of what is refused."""
+    status, answer = request(method, path, body, **more)
+    error = answer.get("error", {})
+    return status, error.get("reason"), error.get("message", "")
+
+
+def done():
+    print("attempts", attempts, flush=True)
