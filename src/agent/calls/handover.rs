@@ -30,6 +30,8 @@ const LATE: Duration = Duration::from_millis(600);
 const LINGER: Duration = Duration::from_secs(10);
 /// From the kill of a call process to the next, should it still be there.
 const AGAIN: Duration = Duration::from_secs(1);
+/// What a call process says when it begins.
+const BEGUN: [u8; 1] = *b"b";
 /// More than a request and what came in the same read.
 const MOST: u64 = 2 * MOST_PAYLOAD as u64;
 
@@ -44,6 +46,8 @@ pub(super) struct Running {
     /// Whether it is late: it has been stopped, or can't cope.
     late: bool,
     sweep: Option<Sweep>,
+    /// How long its call may take, from when it begins.
+    timeout: Duration,
     ear: File,
 }
 
@@ -61,19 +65,25 @@ impl Running {
             pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(|_| Refusal::NoResources)?;
         let descriptors = [(door.stream().as_fd(), 0), (letter.as_fd(), 1), (mouth.as_fd(), 2)];
         let pid = helper(&[OsStr::new("call")], variables, &descriptors).map_err(|_| Refusal::NoResources)?;
-        let until = now + Duration::from_millis(exec.timeout_ms) + LATE;
-        Ok(Self { pid, until, done: false, late: false, sweep: None, ear: ear.into() })
+        let timeout = Duration::from_millis(exec.timeout_ms);
+        let until = now + timeout + LATE + LINGER;
+        Ok(Self { pid, until, done: false, late: false, sweep: None, timeout, ear: ear.into() })
     }
 
-    /// Hears whether it is done.
+    /// Hears how far it is.
     pub(super) fn listen(&mut self, now: Instant) {
-        if self.done {
-            return;
-        }
-        let nothing = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
-        if !self.ear.read(&mut [0; 16]).is_err_and(|error| nothing(&error)) {
-            self.done = true;
-            self.until = now + LINGER;
+        while !self.done {
+            let mut word = [0];
+            match self.ear.read(&mut word) {
+                Ok(1) if word == BEGUN => self.until = now + self.timeout + LATE,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Whatever else it says, or that it is gone.
+                Ok(_) | Err(_) => {
+                    self.done = true;
+                    self.until = now + LINGER;
+                }
+            }
         }
     }
 
@@ -137,8 +147,13 @@ pub(super) fn take() -> io::Result<Handed> {
     Ok(Handed { stream, exec, rest: rest.to_vec() })
 }
 
+/// Tells process 1 that the time of the call begins: however long this process took to start, both then count alike.
+pub(super) fn tell_begun() {
+    // If process 1 were gone, so would be this.
+    let _ = io::stderr().write_all(&BEGUN);
+}
+
 /// Tells process 1 that the command and all it started are gone.
 pub(super) fn tell_done() {
-    // If process 1 were gone, so would be this.
     let _ = io::stderr().write_all(b".");
 }

@@ -128,9 +128,10 @@ impl Line {
         self.stream.as_ref().map(|stream| PollFd::new(stream.as_fd(), wanted))
     }
 
-    /// Whether the events say that the session is gone, though nothing is read from it.
-    pub(super) fn is_farewell(events: PollFlags) -> bool {
-        events.intersects(FAREWELL | PollFlags::POLLHUP | PollFlags::POLLERR)
+    /// Whether the session is seen to be gone, though nothing is read from it.
+    pub(super) fn is_farewell(ear: &PollFd<'_>) -> bool {
+        // None for events with a bit that `PollFlags` has no name for, and that is a farewell.
+        ear.revents().is_none_or(|events| events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR))
     }
 
     /// Says that nothing follows.

@@ -6,7 +6,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags};
+use nix::poll::PollFlags;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -46,6 +46,7 @@ pub fn call() -> Result<u8, Fault> {
     let signals = Signals::open(Sender::Process1).map_err(|errno| no("listen for signals", errno.desc()))?;
     let Handed { stream, exec, rest } =
         handover::take().map_err(|error| no("take over a call", &error.to_string()))?;
+    handover::tell_begun();
     let begun = Instant::now();
     let deadline = begun + Duration::from_millis(exec.timeout_ms);
     let line = Line::new(stream, &rest, exec.max_output_bytes);
@@ -131,8 +132,7 @@ impl Call {
         let has_line = line.is_some();
         ears.extend(line);
         wait(&mut ears, Some(hold.unwrap_or(self.deadline))).map_err(unheard)?;
-        let events = ears.last().filter(|_| has_line).and_then(PollFd::revents);
-        let gone = !listening && events.is_some_and(Line::is_farewell);
+        let gone = !listening && ears.last().filter(|_| has_line).is_some_and(Line::is_farewell);
         if gone {
             self.line.hang_up();
         }
