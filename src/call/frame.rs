@@ -126,6 +126,10 @@ impl Decoder {
     ///
     /// # Errors
     /// When what came can't become one.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "no frame yet is no end, as it would be of an iterator"
+    )]
     pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         let kept = self.kept();
         let Some((&[kind, a, b, c, d], rest)) = kept.split_first_chunk() else {
