@@ -200,7 +200,7 @@ fn result(payload: &[u8], exec: &Exec, progress: &Progress) -> Result<CallResult
 
 /// What was asked for and is not said to hold does not hold.
 fn held(said: Option<Held>, asked: bool, begun: bool) -> Option<Held> {
-    said.or(begun.then_some(Held::NotEnforced)).filter(|_| asked)
+    said.or_else(|| begun.then_some(Held::NotEnforced)).filter(|_| asked)
 }
 
 /// The agent's frames.

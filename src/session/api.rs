@@ -135,7 +135,7 @@ pub struct ExecResult {
     pub id: String,
     /// How it ended.
     pub outcome: Outcome,
-    /// With Exited; 126 or 127 with NotStarted.
+    /// With the outcome Exited; 126 or 127 where it was not started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<u8>,
     /// The number of the signal that ended the command, if one did.

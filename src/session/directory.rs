@@ -265,15 +265,13 @@ impl Directory {
         }
         let seat = sandbox.pod.as_ref().and_then(|pod| find(&self.pods, &(at.0.clone(), pod.clone())));
         let seat = seat.filter(|seat| seat.owner == sandbox.uid && !seat.deleted);
-        match seat.and_then(|seat| seat.address).filter(|_| sandbox.ready) {
-            Some(address) => Ok(Target { uid: sandbox.uid.clone(), address }),
-            None => {
-                let message = format!(
-                    "sandbox {name} is {phase} and takes no calls yet: {message}; wait for Ready first"
-                );
-                Err(Problem::new(Reason::NotReady, message))
-            }
-        }
+        let address = seat.and_then(|seat| seat.address).filter(|_| sandbox.ready);
+        let address = address.ok_or_else(|| {
+            let message =
+                format!("sandbox {name} is {phase} and takes no calls yet: {message}; wait for Ready first");
+            Problem::new(Reason::NotReady, message)
+        })?;
+        Ok(Target { uid: sandbox.uid.clone(), address })
     }
 
     /// Whether what runs there may still be that call's: the sandbox is the same, and its pod runs at the same address.
