@@ -43,7 +43,7 @@ pub(crate) fn cases(cases: &mut Cases) {
 
 /// Those that need the cluster for themselves.
 pub(crate) fn alone(cases: &mut Cases) {
-    cases.add("alone::session::thousands_of_calls_and_none_is_lost", 1100, many);
+    cases.add("alone::session::thousands_of_calls_and_none_is_lost", 1700, many);
 }
 
 /// A pod with Python that calls, and what it has to know.
@@ -205,7 +205,7 @@ async fn rights(test: Arc<Test>) -> Outcome {
 
 async fn many(test: Arc<Test>) -> Outcome {
     let names: Vec<String> = (0..SANDBOXES).map(|number| format!("calls-{number}")).collect();
-    let class = json!({"resources": {"default": {"cpu": "20m", "memory": "128Mi"}}, "workspace": {"defaultSize": "1Mi"}});
+    let class = json!({"resources": {"default": {"cpu": "30m", "memory": "128Mi"}}, "workspace": {"defaultSize": "1Mi"}});
     let class = test.class(Runtime::Runc, "calls", &class).await?;
     let start = |name: &String| {
         let (test, class, name) = (&test, &class, name.clone());
