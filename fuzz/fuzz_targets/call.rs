@@ -3,7 +3,8 @@
 #![no_main]
 
 use glovebox::call::{
-    CallResult, Decoder, Exec, Frame, FrameError, HEADER_BYTES, Kind, MOST_PAYLOAD, Refusal, SIGNATURE_BYTES, header,
+    CallResult, Decoder, Exec, Frame, FrameError, HEADER_BYTES, Kind, MOST_PAYLOAD, Refusal, SIGNATURE_BYTES,
+    header,
 };
 use libfuzzer_sys::fuzz_target;
 

@@ -94,6 +94,21 @@ fn frames_come_out_as_they_went_in_however_they_are_split() {
 }
 
 #[test]
+fn what_was_not_taken_can_be_handed_on() {
+    let frame = |payload: &[u8]| [&header(Kind::Stdin, payload.len()).unwrap()[..], payload].concat();
+    let mut decoder = Decoder::default();
+    decoder.feed(&[frame(b"one"), frame(b"two"), vec![17, 0]].concat());
+    assert_eq!(decoder.next().unwrap().unwrap().payload, b"one");
+    let mut other = Decoder::default();
+    other.feed(decoder.left());
+    assert_eq!(other.next().unwrap().unwrap().payload, b"two");
+    assert_eq!((other.next(), other.left(), other.is_empty()), (Ok(None), &[17, 0][..], false));
+    other.feed(&[0, 0, 0]);
+    assert_eq!(other.next().unwrap().unwrap().payload, b"");
+    assert!(other.is_empty());
+}
+
+#[test]
 fn what_is_no_frame_is_not_waited_for() {
     for (bytes, error) in [
         (&[0][..], FrameError::UnknownKind),

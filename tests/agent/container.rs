@@ -64,7 +64,10 @@ impl Recipe {
         let scratch = Scratch::new();
         // A copy: the build's own directory may be closed to other users.
         let agent = scratch.path().join("glovebox-agent");
-        fs::copy(env!("CARGO_BIN_EXE_glovebox-agent"), agent).unwrap();
+        // By a process of its own: one that another test starts meanwhile would hold a file that is open for writing here, and
+        // a program that somebody writes can't be executed.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_glovebox-agent")).arg(agent).status();
+        assert!(copied.unwrap().success());
         // Longer than any record: what is left of it would show.
         scratch.file("log", &"what stood here before ".repeat(50), 0o666);
         Self { scratch, before: String::new(), options: Vec::new(), environment: Vec::new() }

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 
 use crate::container::{Recipe, eventually};
 use crate::processes::below;
-use crate::session::{Ended, Sandbox, shell};
+use crate::session::{Call, Ended, Sandbox, UID, key, shell};
 
 /// From a call's deadline to the end of its tree; a machine that does much else must not fail this.
 const SOON: Duration = Duration::from_secs(6);
@@ -84,7 +84,8 @@ fn a_call_process_that_its_command_kills_leaves_nothing_and_the_workload_lives()
     let before = below(process_1).len();
     let hostile = r#"(setsid sh -c 'trap "" TERM HUP; while :; do sleep 0.01; done' &)
         sleep 2000 & setsid sleep 2000 & kill -9 $PPID; sleep 2000"#;
-    let mut call = sandbox.call(&shell(hostile));
+    // Perhaps before it could even say that it has started.
+    let mut call = Call::open(sandbox.connect(), &key(1), UID, &shell(hostile));
     while let Some(frame) = call.try_frame() {
         assert_ne!(frame.kind, Kind::Result);
     }
