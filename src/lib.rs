@@ -17,6 +17,10 @@ pub mod controller;
 pub mod gateway;
 /// What every role needs of an API server.
 #[cfg(feature = "client")]
+#[cfg_attr(
+    not(any(feature = "controller", feature = "gateway")),
+    allow(dead_code, reason = "of all roles the session needs the least of it")
+)]
 mod kubernetes;
 /// Files that the kubelet keeps current.
 #[cfg(feature = "client")]

@@ -15,6 +15,7 @@ pub mod plan;
 mod pod;
 pub mod podview;
 pub mod quota;
+#[cfg(any(feature = "controller", feature = "gateway"))]
 pub(crate) mod ranges;
 pub mod runtime;
 pub mod status;
