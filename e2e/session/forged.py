@@ -11,7 +11,7 @@ def frame(kind, payload):
 
 def ask(*frames):
     """What the agent says, until it hangs up."""
-    with socket.create_connection(("127.0.0.1", 20443), timeout=20) as agent:
+    with socket.create_connection(("127.0.0.1", 21443), timeout=20) as agent:
         said = b""
         try:
             for one in frames:
@@ -42,7 +42,7 @@ try:
     for _ in range(600):
         one = socket.socket()
         one.settimeout(2)
-        one.connect(("127.0.0.1", 20443))
+        one.connect(("127.0.0.1", 21443))
         many.append(one)
 except OSError:
     pass

@@ -59,7 +59,7 @@ pub mod ports {
     /// What no sandbox may reach: one that can is not fenced.
     pub const TRIPWIRE: Port = Port { service: 9099, pod: 9099 };
     /// Of each sandbox's pod: where its agent takes calls from the session's pods.
-    pub const CALLS: u16 = 20443;
+    pub const CALLS: u16 = 21443;
 }
 
 /// Labels of the session's pods.

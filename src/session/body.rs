@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use axum::{body::Body, http::HeaderMap};
+use axum::{
+    body::{Body, BodyDataStream},
+    http::HeaderMap,
+};
 use futures::StreamExt as _;
 
 use super::problem::{Problem, Reason};
@@ -10,13 +13,18 @@ use super::problem::{Problem, Reason};
 /// Longest body, in bytes: standard input is most of it.
 pub(super) const MOST: usize = 4 * 1024 * 1024;
 
-/// How long the body is said to be; the most that one may be, where it is not said.
-pub(super) fn length(headers: &HeaderMap) -> Result<usize, Problem> {
+/// Most bytes of a body that is too long which are thrown away, so that its sender gets to read the answer: whoever is closed at
+/// while it still writes sees a broken connection alone.
+const MOST_THROWN_AWAY: usize = 32 * 1024 * 1024;
+/// How long that may take.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// How long the body is said to be; the most that one may be, where it is not said. None if that is more than one may be.
+pub(super) fn length(headers: &HeaderMap) -> Option<usize> {
     let said = headers
         .get("content-length")
         .map(|value| value.to_str().ok().and_then(|text| text.parse::<usize>().ok()).unwrap_or(usize::MAX));
-    let length = said.unwrap_or(MOST);
-    if length > MOST { Err(too_large()) } else { Ok(length) }
+    Some(said.unwrap_or(MOST)).filter(|length| *length <= MOST)
 }
 
 /// Whether it is said to be JSON. Nothing else is taken for it: a page of somebody else's must not be able to send one unasked.
@@ -39,6 +47,7 @@ pub(super) async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Prob
                 Problem::new(Reason::InvalidRequest, "the body ended before it was whole; send it again")
             })?;
             if bytes.len() + piece.len() > MOST {
+                throw_away(pieces).await;
                 return Err(too_large());
             }
             bytes.extend_from_slice(&piece);
@@ -48,6 +57,27 @@ pub(super) async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Prob
     let late =
         || Problem::new(Reason::TooSlow, format!("the body did not come within {patience:?}; send it again"));
     tokio::time::timeout(patience, all).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Reads on, and keeps nothing.
+async fn throw_away(mut pieces: BodyDataStream) {
+    let rest = async {
+        let mut bytes = 0;
+        while let Some(Ok(piece)) = pieces.next().await {
+            bytes += piece.len();
+            if bytes > MOST_THROWN_AWAY {
+                return;
+            }
+        }
+    };
+    // Whoever is slower, or sends more, has had its chance.
+    let _ = tokio::time::timeout(LINGER, rest).await;
+}
+
+/// Says that a body is too big, once its sender will hear it.
+pub(super) async fn refuse(body: Body) -> Problem {
+    throw_away(body.into_data_stream()).await;
+    too_large()
 }
 
 fn too_large() -> Problem {

@@ -71,8 +71,8 @@ pub(super) async fn exec(app: &Arc<App>, at: Place, request: Request) -> Result<
 /// Reads the body where there is room for it, which stays taken while its call runs.
 async fn wanted(app: &App, at: &Place, headers: &HeaderMap, body: Body) -> Result<(Wanted, Share), Problem> {
     body::is_json(headers)?;
-    let length = body::length(headers)? as u64;
-    let room = app.buffered.enter(&at.0, length).ok_or_else(|| full("bytes of bodies and output"))?;
+    let Some(length) = body::length(headers) else { return Err(body::refuse(body).await) };
+    let room = app.buffered.enter(&at.0, length as u64).ok_or_else(|| full("bytes of bodies and output"))?;
     let bytes = body::read(body, app.runner.timing.body).await?;
     let wanted = request::read(&bytes, app.new_id()?, &app.bounds)?;
     Ok((wanted, room))

@@ -152,6 +152,9 @@ impl Runner {
             timeout(self.timing.dial, TcpStream::connect(SocketAddr::new(address, self.port))).await;
         let socket = dialled.ok()?.ok()?;
         socket.set_nodelay(true).ok()?;
+        // Whoever hangs up early must be seen to, though the command has not read all of its input: an ordinary end would wait
+        // behind that. After the result there is nothing that a reset could lose.
+        socket.set_zero_linger().ok()?;
         Some(socket)
     }
 }

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 
 use crate::container::{Recipe, eventually};
 use crate::processes::{below, descriptors, resident_kb};
-use crate::session::{Sandbox, command, shell};
+use crate::session::{Call, Sandbox, UID, command, key, shell};
 
 #[test]
 fn what_a_command_says_and_how_it_ends_comes_back() {
@@ -72,6 +72,17 @@ fn standard_input_arrives_whole_and_ends() {
         call.send(Kind::Stdin, &vec![b'x'; 32 * 1024]);
     }
     assert_eq!(call.end().stdout, "closed\n");
+}
+
+#[test]
+fn standard_input_that_comes_with_the_request_is_heard() {
+    let sandbox = Sandbox::idle(Recipe::new());
+    let mut exec = command(&["cat"]);
+    exec.stdin = true;
+    let more: [(Kind, &[u8]); 2] = [(Kind::Stdin, b"at once"), (Kind::Stdin, b"")];
+    let mut call = Call::open_and(sandbox.connect(), &key(1), UID, &exec, &more);
+    assert_eq!(call.frame().kind, Kind::Started);
+    assert_eq!(call.end().stdout, "at once");
 }
 
 #[test]

@@ -119,6 +119,10 @@ pub(crate) fn access(write: Option<&[&str]>, network: bool) -> Access {
     Access { write, network }
 }
 
+fn framed(kind: Kind, payload: &[u8]) -> Vec<u8> {
+    [&header(kind, payload.len()).unwrap()[..], payload].concat()
+}
+
 /// One connection.
 pub(crate) struct Call {
     pub(crate) stream: TcpStream,
@@ -137,11 +141,24 @@ pub(crate) struct Ended {
 impl Call {
     /// Answers the challenge.
     pub(crate) fn open(stream: TcpStream, key: &SigningKey, uid: &str, exec: &Exec) -> Self {
+        Self::open_and(stream, key, uid, exec, &[])
+    }
+
+    /// The same, and says more in the same breath.
+    pub(crate) fn open_and(
+        stream: TcpStream,
+        key: &SigningKey,
+        uid: &str,
+        exec: &Exec,
+        more: &[(Kind, &[u8])],
+    ) -> Self {
         let mut call = Self { stream, decoder: Decoder::default(), early: None };
         let nonce = call.nonce();
         let request = serde_json::to_vec(exec).unwrap();
         let signature = key.sign(&signed(uid, &nonce, &request)).to_bytes();
-        call.send(Kind::Open, &[&signature[..], &request].concat());
+        let mut said = framed(Kind::Open, &[&signature[..], &request].concat());
+        said.extend(more.iter().flat_map(|(kind, payload)| framed(*kind, payload)));
+        call.stream.write_all(&said).unwrap();
         call
     }
 
@@ -157,7 +174,7 @@ impl Call {
     }
 
     pub(crate) fn send(&mut self, kind: Kind, payload: &[u8]) {
-        self.stream.write_all(&[&header(kind, payload.len()).unwrap()[..], payload].concat()).unwrap();
+        self.stream.write_all(&framed(kind, payload)).unwrap();
     }
 
     /// The next frame, or none where the agent hung up.

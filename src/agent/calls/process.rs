@@ -90,6 +90,8 @@ impl Call {
     /// Carries everything to where it belongs until the call is over.
     fn converse(&mut self, started: &mut Started) -> Result<(), Fault> {
         let mut hold = None;
+        // What came with the request is here already, and nothing more may come that would tell of it.
+        self.listen(started);
         loop {
             self.wait(started, hold)?;
             if self.signals.take().map_err(unheard)? == Some(Signal::SIGTERM) {
