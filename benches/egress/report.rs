@@ -22,7 +22,7 @@ const fn at_most(row: &'static str, most: f64) -> Bound {
 
 const BOUNDS: &[Bound] = &[
     ratio("gateway connect", "relay connect", 1.15),
-    ratio("gateway sni", "relay connect", 1.25),
+    ratio("gateway sni", "relay hello", 1.25),
     ratio("gateway bulk", "relay bulk", 1.1),
     ratio("gateway denied", "gateway connect", 1.0),
     ratio("gateway connect", "squid connect", 0.6),

@@ -67,9 +67,7 @@ async fn killed(test: Arc<Test>) -> Outcome {
     killed?;
     let made = made?;
     for sandbox in &made {
-        sandbox
-            .until_within("runs", 3 * wait::PATIENCE, |status| status.phase == Some(Phase::Running))
-            .await?;
+        sandbox.running_within(3 * wait::PATIENCE).await?;
     }
     all_right(&test, &made).await?;
     let entries = audit.entries(&test).await?;

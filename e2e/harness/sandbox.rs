@@ -115,8 +115,13 @@ impl Sandbox {
 
     /// Waits until it runs; one that ends before is a failure at once.
     pub(crate) async fn running(&self) -> Result<AgentSandboxStatus> {
-        let status =
-            self.until("runs", |status| status.phase == Some(Phase::Running) || is_over(status)).await?;
+        self.running_within(wait::PATIENCE).await
+    }
+
+    /// The same with another limit.
+    pub(crate) async fn running_within(&self, limit: std::time::Duration) -> Result<AgentSandboxStatus> {
+        let decided = |status: &AgentSandboxStatus| status.phase == Some(Phase::Running) || is_over(status);
+        let status = self.until_within("runs", limit, decided).await?;
         ensure!(
             status.phase == Some(Phase::Running),
             "sandbox {} ended before it ran: {}",
