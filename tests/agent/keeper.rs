@@ -53,7 +53,7 @@ fn it_gets_what_it_would_get_without() {
 fn signals_reach_it_and_its_orphans_are_reaped() {
     let script = r#"
         sh -c 'sleep 0.2 & echo $!' >"$DIR/pid"; orphan=$(cat "$DIR/pid")
-        while [ -e "/proc/$orphan" ]; do sleep 0.05; waited=x$waited; [ ${#waited} -lt 100 ] || exit 1; done
+        while [ -e "/proc/$orphan" ]; do sleep 0.05; waited=x$waited; [ ${#waited} -lt 1000 ] || exit 1; done
         trap 'echo hup' HUP; trap 'echo term; exit 3' TERM; echo ready
         while :; do sleep 0.05; done"#;
     let recipe = Recipe::new().option("--grace", "20000");
