@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 /// A user that nobody else on the machine is, so that a process limit counts these tests alone.
 pub(crate) const USER: &str = "64321";
 /// Longest that anything here may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory of one test, removed at its end.
 pub(crate) struct Scratch(PathBuf);
