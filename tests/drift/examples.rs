@@ -131,6 +131,7 @@ fn judge(class: &SandboxClass, sandbox: &Value) -> Result<(), String> {
         breach: None,
         gateway: Some("10.96.0.53".parse().unwrap()),
         authority: None,
+        call_keys: Arc::default(),
         named: glovebox::sandbox::named::View::None,
         cluster: ClusterRanges::default(),
         settings: Arc::new(Settings {

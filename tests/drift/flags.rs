@@ -22,6 +22,7 @@ fn the_chart_gives_flags_that_there_are() {
     for (template, known, least) in [
         ("deployment.yaml", known::<glovebox::controller::Options>(), 7),
         ("gateway/deployment.yaml", known::<glovebox::gateway::Options>(), 8),
+        ("session/deployment.yaml", known::<glovebox::session::Options>(), 8),
     ] {
         let text = file(&format!("{TEMPLATES}/{template}"));
         let given = flags(&text);
@@ -48,4 +49,15 @@ fn the_key_of_the_authority_is_the_gateways_alone() {
     }
     let controller = file(&format!("{TEMPLATES}/deployment.yaml"));
     assert!(controller.contains("--egress-ca=") && !controller.contains("--ca-key"));
+}
+
+/// What calls are signed with is in the session's pods; the controller has the certificate, which is in every sandbox.
+#[test]
+fn the_key_of_calls_is_the_sessions_alone() {
+    let [session, gateway, controller] =
+        ["session/", "gateway/", ""].map(|role| file(&format!("{TEMPLATES}/{role}deployment.yaml")));
+    assert!(session.contains("--signing-key=") && session.contains("glovebox.callsName"));
+    assert!(!gateway.contains("glovebox.callsName"));
+    assert!(controller.contains("--call-keys=") && controller.contains("glovebox.callsName"));
+    assert!(controller.contains("- {key: tls.crt, path: tls.crt}") && !controller.contains("tls.key"));
 }

@@ -33,6 +33,14 @@ fn the_chart_opens_the_ports_that_sandboxes_are_told() {
     }
 }
 
+/// The agent's port, in the session's own policy; the fence and the pods have it from the same place as the session.
+#[test]
+fn the_chart_lets_the_session_reach_agents() {
+    let policy = file("charts/glovebox/templates/session/networkpolicy.yaml");
+    assert!(policy.contains(&format!("- {{port: {}, protocol: TCP}}", ports::CALLS)), "{policy}");
+    assert!(!ports::NAMED.contains(&ports::CALLS));
+}
+
 /// The range of ports that stand for hosts, in the gateway's own policy; the fence has it from the same place as the controller.
 #[test]
 fn the_chart_opens_the_ports_that_stand_for_hosts() {
