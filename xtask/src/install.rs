@@ -168,7 +168,7 @@ impl Installation {
         let (repository, tag) =
             self.image.rsplit_once(':').with_context(|| format!("image {} has no tag", self.image))?;
         command.arg("--set").arg(format!("image.repository={repository},image.tag={tag}"));
-        for role in ["controller", "gateway"] {
+        for role in ["controller", "gateway", "session"] {
             command.arg("--set-string").arg(format!("{role}.podAnnotations.content={}", self.content));
         }
         if self.local().is_some() {
