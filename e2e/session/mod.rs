@@ -19,7 +19,7 @@ use crate::{
 
 mod node;
 
-const BASICS: (&str, usize) = (include_str!("basics.py"), 30);
+const BASICS: (&str, usize) = (include_str!("basics.py"), 28);
 const HOSTILE: (&str, usize) = (include_str!("hostile.py"), 18);
 const RUNAWAY: (&str, usize) = (include_str!("runaway.py"), 9);
 const RIGHTS: (&str, usize) = (include_str!("rights.py"), 14);
@@ -43,7 +43,7 @@ pub(crate) fn cases(cases: &mut Cases) {
 
 /// Those that need the cluster for themselves.
 pub(crate) fn alone(cases: &mut Cases) {
-    cases.add("alone::session::thousands_of_calls_and_none_is_lost", 1700, many);
+    cases.add("alone::session::thousands_of_calls_and_none_is_lost", 900, many);
 }
 
 /// A pod with Python that calls, and what it has to know.
@@ -210,8 +210,8 @@ async fn many(test: Arc<Test>) -> Outcome {
     let start = |name: &String| {
         let (test, class, name) = (&test, &class, name.clone());
         async move {
-            // The first gets the long row, and is not to be throttled.
-            let cpu = if name.ends_with("-0") { "1" } else { "30m" };
+            // The first gets the long row, and is to be throttled little.
+            let cpu = if name.ends_with("-0") { "500m" } else { "20m" };
             let spec = json!({"className": class, "ttl": "1h", "resources": {"cpu": cpu}});
             let sandbox = test.sandbox(Runtime::Runc, &name, &spec).await?;
             sandbox.running().await?;
