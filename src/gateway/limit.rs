@@ -6,7 +6,7 @@ use std::{
     num::NonZeroU64,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -110,31 +110,47 @@ fn full(rate: Rate) -> u128 {
     u128::from(rate.burst.get()) * SECOND
 }
 
-/// A bucket that several flows take from.
+/// A bucket that several flows take from. Most have no rate, which is seen without the lock.
 #[derive(Debug)]
-pub struct Shared(Mutex<Bucket>);
+pub struct Shared {
+    bucket: Mutex<Bucket>,
+    limited: AtomicBool,
+}
 
 impl Shared {
     /// Full.
     #[must_use]
     pub fn new(rate: Option<Rate>, now: Nanos) -> Self {
-        Self(Mutex::new(Bucket::new(rate, now)))
+        Self::holding(Bucket::new(rate, now))
+    }
+
+    fn holding(bucket: Bucket) -> Self {
+        Self { limited: AtomicBool::new(bucket.rate.is_some()), bucket: Mutex::new(bucket) }
     }
 
     /// The bucket, for one short step.
     pub fn with<T>(&self, step: impl FnOnce(&mut Bucket) -> T) -> T {
-        step(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        let bucket = &mut *self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = step(bucket);
+        self.limited.store(bucket.rate.is_some(), Ordering::Relaxed);
+        done
+    }
+
+    /// Whether it may ever say no. Who asks while a rate is set may hear of it one step late, as if it had asked before.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.limited.load(Ordering::Relaxed)
     }
 
     /// Another bucket with as much in it.
     #[must_use]
     pub fn copy(&self) -> Self {
-        Self(Mutex::new(self.with(|bucket| bucket.clone())))
+        Self::holding(self.with(|bucket| bucket.clone()))
     }
 
     /// Takes one, if there is one.
     pub fn one(&self, now: Nanos) -> bool {
-        self.with(|bucket| bucket.take(now, 1)) == 1
+        !self.is_limited() || self.with(|bucket| bucket.take(now, 1)) == 1
     }
 }
 

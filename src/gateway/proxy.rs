@@ -64,17 +64,21 @@ fn connect_to(target: &str, host: Option<&str>) -> Result<(Destination, u16), Re
 
 /// What goes through a tunnel decides how closely it is looked at.
 async fn connect(visit: &Visit, client: TcpStream, destination: Destination, port: u16, rest: Vec<u8>) {
-    let asked = |wire| Asked { destination: destination.clone(), port, wire, request: None };
-    match (visit.judge(&asked(Wire::Tls)), &destination) {
-        (Ok(protocol), _) if is_opaque(protocol, &destination) => {
-            opaque(visit, client, asked(Wire::Tcp), &rest).await;
+    let asked = Asked { destination, port, wire: Wire::Tls, request: None };
+    let as_http = |asked: &Asked| Asked { wire: Wire::Http, ..asked.clone() };
+    match (visit.judge(&asked), &asked.destination) {
+        (Ok(protocol), destination) if is_opaque(protocol, destination) => {
+            opaque(visit, client, Asked { wire: Wire::Tcp, ..asked }, &rest).await;
         }
-        (Ok(_), Destination::Name(host)) => sealed(visit, client, asked(Wire::Tls), host, &rest).await,
+        (Ok(_), Destination::Name(host)) => {
+            let host = host.clone();
+            sealed(visit, client, asked, &host, &rest).await;
+        }
         (Err(refusal), Destination::Name(host)) if can_open(visit, &refusal) => {
             Box::pin(open(visit, client, host, port, &rest)).await;
         }
-        (Err(_), _) if visit.judge(&asked(Wire::Http)).is_ok() => {
-            Box::pin(plain(visit, client, &destination, port, rest)).await;
+        (Err(_), destination) if visit.judge(&as_http(&asked)).is_ok() => {
+            Box::pin(plain(visit, client, destination, port, rest)).await;
         }
         (Err(refusal), _) => refuse(visit, client, refusal).await,
         // An address is opaque, whatever its rule.

@@ -11,6 +11,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
+use smallvec::smallvec;
 
 use super::{
     clock::Clock,
@@ -19,7 +20,7 @@ use super::{
     names::Names,
     reason::Trouble,
     refusals::Refusals,
-    toll::Toll,
+    toll::{Few, Toll},
 };
 use crate::policy::{self, Destination, Host, Policy, Rule, Width};
 
@@ -302,9 +303,9 @@ impl Tenant {
     #[must_use]
     pub fn up(&self, rule: &RuleUse, counted: &Arc<AtomicU64>) -> Toll {
         Toll {
-            rates: vec![rule.upload.clone(), self.upload.clone()],
-            budgets: vec![rule.budget.clone(), self.budget.clone()],
-            counted: vec![self.sent.clone(), counted.clone()],
+            rates: smallvec![rule.upload.clone(), self.upload.clone()],
+            budgets: smallvec![rule.budget.clone(), self.budget.clone()],
+            counted: smallvec![self.sent.clone(), counted.clone()],
             clock: self.clock,
         }
     }
@@ -313,9 +314,9 @@ impl Tenant {
     #[must_use]
     pub fn down(&self, counted: &Arc<AtomicU64>) -> Toll {
         Toll {
-            rates: vec![self.download.clone()],
-            budgets: Vec::new(),
-            counted: vec![self.received.clone(), counted.clone()],
+            rates: smallvec![self.download.clone()],
+            budgets: Few::new(),
+            counted: smallvec![self.received.clone(), counted.clone()],
             clock: self.clock,
         }
     }

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use smallvec::SmallVec;
+
 use super::{
     clock::Clock,
     limit::{Budget, Shared},
@@ -16,15 +18,18 @@ use super::{
 /// Bytes that are worth being carried at once: at its limit, a flow that carried each byte as it came would do nothing else.
 const WORTH: u64 = 4096;
 
+/// As many as a flow has, without an allocation.
+pub type Few<T> = SmallVec<[T; 2]>;
+
 /// One direction of one flow.
 #[derive(Clone, Debug)]
 pub struct Toll {
     /// Bytes a second, most specific first.
-    pub rates: Vec<Arc<Shared>>,
+    pub rates: Few<Arc<Shared>>,
     /// Bytes of a lifetime.
-    pub budgets: Vec<Arc<Budget>>,
+    pub budgets: Few<Arc<Budget>>,
     /// Where carried bytes are counted.
-    pub counted: Vec<Arc<AtomicU64>>,
+    pub counted: Few<Arc<AtomicU64>>,
     /// Time.
     pub clock: Clock,
 }
@@ -74,19 +79,17 @@ impl Toll {
     }
 
     fn rated(&self, want: u64) -> u64 {
+        if !self.rates.iter().any(|rate| rate.is_limited()) {
+            return want;
+        }
         let now = self.clock.now();
-        least(
-            &self.rates,
-            want,
-            |rate, want| rate.with(|bucket| bucket.take(now, want)),
-            |rate, unused| rate.with(|bucket| bucket.give_back(unused)),
-        )
+        least(&self.rates, want, |rate, want| rate.with(|bucket| bucket.take(now, want)), give_back)
     }
 
     fn unrate(&self, unused: u64) {
         if unused > 0 {
             for rate in &self.rates {
-                rate.with(|bucket| bucket.give_back(unused));
+                give_back(rate, unused);
             }
         }
     }
@@ -108,6 +111,13 @@ impl Toll {
     }
 }
 
+/// To a bucket without a rate, nothing is given back.
+fn give_back(rate: &Shared, unused: u64) {
+    if rate.is_limited() {
+        rate.with(|bucket| bucket.give_back(unused));
+    }
+}
+
 /// What all of them grant. What one grants and a later one does not is given back to the one.
 fn least<T>(all: &[Arc<T>], want: u64, take: impl Fn(&T, u64) -> u64, give_back: impl Fn(&T, u64)) -> u64 {
     let mut granted = want;
@@ -123,6 +133,8 @@ fn least<T>(all: &[Arc<T>], want: u64, take: impl Fn(&T, u64) -> u64, give_back:
 
 #[cfg(test)]
 mod tests {
+    use smallvec::smallvec;
+
     use super::*;
     use crate::gateway::limit::Rate;
 
@@ -131,7 +143,7 @@ mod tests {
         Toll {
             rates: rates.collect(),
             budgets: budgets.iter().map(|most| Budget::new(Some(*most)).into()).collect(),
-            counted: vec![Arc::default()],
+            counted: smallvec![Arc::default()],
             clock: Clock::default(),
         }
     }
@@ -201,9 +213,9 @@ mod tests {
         let mut flows = tokio::task::JoinSet::new();
         for flow in 0..16_usize {
             let toll = Toll {
-                rates: Vec::new(),
-                budgets: vec![rules[flow % 2].clone(), whole.clone()],
-                counted: vec![carried[flow % 2].clone()],
+                rates: Few::new(),
+                budgets: smallvec![rules[flow % 2].clone(), whole.clone()],
+                counted: smallvec![carried[flow % 2].clone()],
                 clock: Clock::default(),
             };
             flows.spawn(async move {
