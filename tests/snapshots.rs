@@ -54,6 +54,7 @@ fn objects(class: Value, sandbox: Value, authority: Option<&str>) -> Vec<(&'stat
         breach: None,
         gateway: Some("10.96.0.53".parse().unwrap()),
         authority: authority.map(Into::into),
+        call_keys: Arc::default(),
         named: glovebox::sandbox::named::View::None,
         cluster: ClusterRanges::new(["10.96.0.0/16", "10.244.0.0/16"].map(|range| range.parse().unwrap())),
         settings: Arc::new(Settings {

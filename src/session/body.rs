@@ -13,11 +13,14 @@ use super::problem::{Problem, Reason};
 /// Longest body, in bytes: standard input is most of it.
 pub(super) const MOST: usize = 4 * 1024 * 1024;
 
-/// Most bytes of a body that is too long which are thrown away, so that its sender gets to read the answer: whoever is closed at
-/// while it still writes sees a broken connection alone.
-const MOST_THROWN_AWAY: usize = 32 * 1024 * 1024;
-/// How long that may take.
-const LINGER: Duration = Duration::from_secs(5);
+/// What is read of a body that is not wanted, in bytes and for how long: whoever is closed at while it still writes sees a broken
+/// connection and no answer.
+pub(super) struct Courtesy(usize, Duration);
+
+/// To somebody who may call.
+pub(super) const TO_CALLERS: Courtesy = Courtesy(32 * 1024 * 1024, Duration::from_secs(5));
+/// To anybody.
+pub(super) const TO_ANYBODY: Courtesy = Courtesy(64 * 1024, Duration::from_secs(1));
 
 /// How long the body is said to be; the most that one may be, where it is not said. None if that is more than one may be.
 pub(super) fn length(headers: &HeaderMap) -> Option<usize> {
@@ -47,7 +50,7 @@ pub(super) async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Prob
                 Problem::new(Reason::InvalidRequest, "the body ended before it was whole; send it again")
             })?;
             if bytes.len() + piece.len() > MOST {
-                throw_away(pieces).await;
+                throw_away(pieces, TO_CALLERS).await;
                 return Err(too_large());
             }
             bytes.extend_from_slice(&piece);
@@ -60,27 +63,21 @@ pub(super) async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Prob
 }
 
 /// Reads on, and keeps nothing.
-async fn throw_away(mut pieces: BodyDataStream) {
+pub(super) async fn throw_away(mut pieces: BodyDataStream, Courtesy(most, patience): Courtesy) {
     let rest = async {
         let mut bytes = 0;
         while let Some(Ok(piece)) = pieces.next().await {
             bytes += piece.len();
-            if bytes > MOST_THROWN_AWAY {
+            if bytes > most {
                 return;
             }
         }
     };
     // Whoever is slower, or sends more, has had its chance.
-    let _ = tokio::time::timeout(LINGER, rest).await;
+    let _ = tokio::time::timeout(patience, rest).await;
 }
 
-/// Says that a body is too big, once its sender will hear it.
-pub(super) async fn refuse(body: Body) -> Problem {
-    throw_away(body.into_data_stream()).await;
-    too_large()
-}
-
-fn too_large() -> Problem {
+pub(super) fn too_large() -> Problem {
     let message = format!(
         "a body has at most {MOST} bytes; bring bigger input into the sandbox by an input of its workspace"
     );

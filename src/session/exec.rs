@@ -45,11 +45,22 @@ struct Room {
 /// Has a command run.
 pub(super) async fn exec(app: &Arc<App>, at: Place, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let user = app.reviewer.who(&parts.headers).await?;
-    app.reviewer.may(&user, Right::Exec, &at.0, &at.1).await?;
-    app.is_open()?;
-    let key = idempotency_key(&parts.headers)?;
-    let (wanted, room) = wanted(app, &at, &parts.headers, body).await?;
+    let (user, key) = match admitted(app, &at, &parts.headers).await {
+        Ok(admitted) => admitted,
+        Err(problem) => {
+            body::throw_away(body.into_data_stream(), body::TO_ANYBODY).await;
+            return Err(problem);
+        }
+    };
+    let room = match body_room(app, &at, &parts.headers) {
+        Ok(room) => room,
+        Err(problem) => {
+            body::throw_away(body.into_data_stream(), body::TO_CALLERS).await;
+            return Err(problem);
+        }
+    };
+    let bytes = body::read(body, app.runner.timing.body).await?;
+    let wanted = request::read(&bytes, app.new_id()?, &app.bounds)?;
     match key {
         Some(_) if wanted.stream => Err(Problem::field(
             IDEMPOTENCY_KEY,
@@ -68,14 +79,23 @@ pub(super) async fn exec(app: &Arc<App>, at: Place, request: Request) -> Result<
     }
 }
 
-/// Reads the body where there is room for it, which stays taken while its call runs.
-async fn wanted(app: &App, at: &Place, headers: &HeaderMap, body: Body) -> Result<(Wanted, Share), Problem> {
+/// Who it is, if they may, and the key of the call. Nothing of the body is read for somebody who may not.
+async fn admitted(
+    app: &App,
+    at: &Place,
+    headers: &HeaderMap,
+) -> Result<(Arc<User>, Option<Vec<u8>>), Problem> {
+    let user = app.reviewer.who(headers).await?;
+    app.reviewer.may(&user, Right::Exec, &at.0, &at.1).await?;
+    app.is_open()?;
+    Ok((user, idempotency_key(headers)?))
+}
+
+/// Room for the body, which stays taken while its call runs.
+fn body_room(app: &App, at: &Place, headers: &HeaderMap) -> Result<Share, Problem> {
     body::is_json(headers)?;
-    let Some(length) = body::length(headers) else { return Err(body::refuse(body).await) };
-    let room = app.buffered.enter(&at.0, length as u64).ok_or_else(|| full("bytes of bodies and output"))?;
-    let bytes = body::read(body, app.runner.timing.body).await?;
-    let wanted = request::read(&bytes, app.new_id()?, &app.bounds)?;
-    Ok((wanted, room))
+    let length = body::length(headers).ok_or_else(body::too_large)? as u64;
+    app.buffered.enter(&at.0, length).ok_or_else(|| full("bytes of bodies and output"))
 }
 
 fn room(app: &App, namespace: &str, output: u64, body: Share) -> Result<Room, Problem> {

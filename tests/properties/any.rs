@@ -332,6 +332,7 @@ prop_compose! {
             breach,
             gateway: Some("10.96.0.53".parse().unwrap()),
             authority: authority.map(Into::into),
+            call_keys: Arc::default(),
             named: glovebox::sandbox::named::View::None,
             cluster: ClusterRanges::new(["10.96.0.0/16".parse().unwrap()]),
             settings: Arc::new(Settings { agent_image: fixtures::AGENT_IMAGE.into(), namespace: fixtures::SYSTEM_NAMESPACE.into(), api_server: None }),
