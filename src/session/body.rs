@@ -50,16 +50,21 @@ pub(super) async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Prob
                 Problem::new(Reason::InvalidRequest, "the body ended before it was whole; send it again")
             })?;
             if bytes.len() + piece.len() > MOST {
-                throw_away(pieces, TO_CALLERS).await;
-                return Err(too_large());
+                return Ok(None);
             }
             bytes.extend_from_slice(&piece);
         }
-        Ok(bytes)
+        Ok(Some(bytes))
     };
     let late =
         || Problem::new(Reason::TooSlow, format!("the body did not come within {patience:?}; send it again"));
-    tokio::time::timeout(patience, all).await.unwrap_or_else(|_| Err(late()))
+    match tokio::time::timeout(patience, all).await.map_err(|_| late())?? {
+        Some(bytes) => Ok(bytes),
+        None => {
+            throw_away(pieces, TO_CALLERS).await;
+            Err(too_large())
+        }
+    }
 }
 
 /// Reads on, and keeps nothing.

@@ -216,8 +216,17 @@ pub fn is_fence(policy: &Value) -> bool {
     let both = ["Ingress", "Egress"]
         .iter()
         .all(|way| types.is_some_and(|types| types.iter().any(|other| other == way)));
-    let closed = spec["ingress"].as_array().is_none_or(Vec::is_empty);
-    both && closed && spec["egress"] == json!([to_the_gateway()])
+    both && spec["ingress"] == json!([from_the_session()]) && spec["egress"] == json!([to_the_gateway()])
+}
+
+fn from_the_session() -> Value {
+    json!({
+        "from": [{
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "glovebox-system"}},
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "glovebox", "app.kubernetes.io/component": "session"}},
+        }],
+        "ports": [{"port": 21443, "protocol": "TCP"}],
+    })
 }
 
 fn to_the_gateway() -> Value {
