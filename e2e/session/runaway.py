@@ -27,7 +27,7 @@ if detach():
     # Stopped: a signal that is not KILL is not heard.
     os.kill(os.getpid(), signal.SIGSTOP)
 # Its reaper, which is of the same user; once the others live.
-while not os.path.exists("/workspace/beat"):
+while not os.path.exists("/workspace/beat") or not os.path.getsize("/workspace/beat"):
     time.sleep(0.01)
 for number in (signal.SIGSTOP, signal.SIGKILL) if "parent" in sys.argv else ():
     try:

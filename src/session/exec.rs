@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use axum::{
     body::{Body, Bytes},
-    extract::Request,
     http::{HeaderMap, StatusCode},
     response::Response,
 };
@@ -43,16 +42,20 @@ struct Room {
 }
 
 /// Has a command run.
-pub(super) async fn exec(app: &Arc<App>, at: Place, request: Request) -> Result<Response, Problem> {
-    let (parts, body) = request.into_parts();
-    let (user, key) = match admitted(app, &at, &parts.headers).await {
+pub(super) async fn exec(
+    app: &Arc<App>,
+    at: Place,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let (user, key) = match admitted(app, &at, headers).await {
         Ok(admitted) => admitted,
         Err(problem) => {
             body::throw_away(body.into_data_stream(), body::TO_ANYBODY).await;
             return Err(problem);
         }
     };
-    let room = match body_room(app, &at, &parts.headers) {
+    let room = match body_room(app, &at, headers) {
         Ok(room) => room,
         Err(problem) => {
             body::throw_away(body.into_data_stream(), body::TO_CALLERS).await;

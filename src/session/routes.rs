@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
+    body::Body,
     extract::Request,
     response::{IntoResponse as _, Response},
     routing::{MethodFilter, on},
@@ -13,6 +14,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     answer::written,
+    body,
     bounds::Bounds,
     directory::Place,
     exec,
@@ -117,40 +119,37 @@ pub(super) fn router(app: &Arc<App>) -> Router {
     }
     let (no_path, no_method) = (app.clone(), app.clone());
     router
-        .fallback(|| async move {
+        .fallback(|request: Request| async move {
             let message = "there is no such path; /openapi.json lists those that there are";
-            refuse(&no_path, Problem::new(Reason::NoSuchPath, message))
+            unread(request.into_body(), refuse(&no_path, Problem::new(Reason::NoSuchPath, message))).await
         })
-        .method_not_allowed_fallback(|| async move {
+        .method_not_allowed_fallback(|request: Request| async move {
             let message = "this path takes another method; /openapi.json says which";
-            refuse(&no_method, Problem::new(Reason::MethodNotAllowed, message))
+            unread(request.into_body(), refuse(&no_method, Problem::new(Reason::MethodNotAllowed, message)))
+                .await
         })
 }
 
 async fn serve(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Response {
-    let answer = match endpoint {
-        Endpoint::OpenApi => Ok(written(openapi::bytes())),
-        Endpoint::Status | Endpoint::Wait | Endpoint::Exec => match place(request.uri().path()) {
-            Ok(at) => of_sandbox(app, endpoint, at, request).await,
-            Err(problem) => Err(problem),
-        },
+    let (parts, body) = request.into_parts();
+    let answer = match (endpoint, place(parts.uri.path())) {
+        (Endpoint::Exec, Ok(at)) => exec::exec(app, at, &parts.headers, body).await,
+        (Endpoint::Exec, Err(problem)) => unread(body, Err(problem)).await,
+        (Endpoint::OpenApi, _) => unread(body, Ok(written(openapi::bytes()))).await,
+        (Endpoint::Status | Endpoint::Wait, Err(problem)) => unread(body, Err(problem)).await,
+        (Endpoint::Wait, Ok(at)) => {
+            let query = parts.uri.query().unwrap_or_default();
+            unread(body, status::wait(app, &at, &parts.headers, query).await).await
+        }
+        (Endpoint::Status, Ok(at)) => unread(body, status::status(app, &at, &parts.headers).await).await,
     };
     answer.unwrap_or_else(|problem| refuse(app, problem))
 }
 
-async fn of_sandbox(
-    app: &Arc<App>,
-    endpoint: Endpoint,
-    at: Place,
-    request: Request,
-) -> Result<Response, Problem> {
-    match endpoint {
-        Endpoint::Exec => exec::exec(app, at, request).await,
-        Endpoint::Wait => {
-            status::wait(app, &at, request.headers(), request.uri().query().unwrap_or_default()).await
-        }
-        Endpoint::Status | Endpoint::OpenApi => status::status(app, &at, request.headers()).await,
-    }
+/// An answer to whoever sent a body that nobody wants.
+async fn unread<T>(body: Body, answer: T) -> T {
+    body::throw_away(body.into_data_stream(), body::TO_ANYBODY).await;
+    answer
 }
 
 fn refuse(app: &App, problem: Problem) -> Response {
