@@ -58,13 +58,11 @@ pub(super) async fn read(body: Body, patience: Duration) -> Result<Vec<u8>, Prob
     };
     let late =
         || Problem::new(Reason::TooSlow, format!("the body did not come within {patience:?}; send it again"));
-    match tokio::time::timeout(patience, all).await.map_err(|_| late())?? {
-        Some(bytes) => Ok(bytes),
-        None => {
-            throw_away(pieces, TO_CALLERS).await;
-            Err(too_large())
-        }
+    if let Some(bytes) = tokio::time::timeout(patience, all).await.map_err(|_| late())?? {
+        return Ok(bytes);
     }
+    throw_away(pieces, TO_CALLERS).await;
+    Err(too_large())
 }
 
 /// Reads on, and keeps nothing.

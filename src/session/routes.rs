@@ -134,9 +134,10 @@ async fn serve(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Response
     let (parts, body) = request.into_parts();
     let answer = match (endpoint, place(parts.uri.path())) {
         (Endpoint::Exec, Ok(at)) => exec::exec(app, at, &parts.headers, body).await,
-        (Endpoint::Exec, Err(problem)) => unread(body, Err(problem)).await,
         (Endpoint::OpenApi, _) => unread(body, Ok(written(openapi::bytes()))).await,
-        (Endpoint::Status | Endpoint::Wait, Err(problem)) => unread(body, Err(problem)).await,
+        (Endpoint::Exec | Endpoint::Status | Endpoint::Wait, Err(problem)) => {
+            unread(body, Err(problem)).await
+        }
         (Endpoint::Wait, Ok(at)) => {
             let query = parts.uri.query().unwrap_or_default();
             unread(body, status::wait(app, &at, &parts.headers, query).await).await
