@@ -188,6 +188,11 @@ pub(crate) fn chart() -> PathBuf {
     paths::checkout().join("charts/glovebox")
 }
 
+/// Makes the authority of the pretended internet's sites, for suites that install nothing.
+pub(crate) fn world_authority(cluster: &Cluster) -> Result<()> {
+    world::certificate(cluster.run_dir()).map(|_| ())
+}
+
 /// Loads an image unless this cluster has it: its file's name changes with its content.
 fn load(cluster: &Cluster, built: &image::Built) -> Result<()> {
     let name = built.path.file_name().unwrap_or_default();

@@ -22,7 +22,7 @@ pub(super) const CONFIG_MAP: &str = "world-roots";
 const FILE: &str = "world-authority.pem";
 
 /// The authority's certificate; made if there is none yet.
-fn certificate(run: &Path) -> Result<String> {
+pub(super) fn certificate(run: &Path) -> Result<String> {
     let path = run.join(FILE);
     let shown = || path.display().to_string();
     match fs::read_to_string(&path) {

@@ -12,7 +12,10 @@ use super::{
     suite::Suite,
     test_program,
 };
-use crate::cluster::{Cluster, UpOptions};
+use crate::{
+    cluster::{Cluster, UpOptions},
+    install,
+};
 
 /// What a proxy must allow to be judged, and nothing else.
 const RULES: &str = "\
@@ -78,6 +81,7 @@ pub(crate) fn run(args: &ProxyArgs, what: &[String], cluster: &str) -> Result<Op
     ensure!(what == ["conformance"], "--target and --rival go with `conformance` alone, not with {what:?}");
     let cluster = Cluster::open(cluster)?;
     cluster.ensure_up(&UpOptions { nodes: None })?;
+    install::world_authority(&cluster)?;
     let program = test_program("e2e", "--test")?;
     let running = args.rival.map(|rival| rival::start(rival, &cluster)).transpose()?;
     let judged = running.as_ref().map_or_else(|| args.judged(), rival::Running::judged);
