@@ -49,12 +49,22 @@ impl Authority {
     }
 }
 
-fn certificates(file: &Path) -> anyhow::Result<Arc<str>> {
+/// The certificates of a file that holds nothing secret: what is read by this may be written into pods.
+///
+/// # Errors
+/// When there is none, or a private key beside it.
+pub(super) fn public(file: &Path) -> anyhow::Result<Vec<String>> {
     let text = std::fs::read(file).with_context(|| format!("can't read {}", file.display()))?;
     let name = file.display();
     ensure!(!pem::has_private_key(&text), "{name} holds a private key; name a file with certificates alone");
-    let found = pem::certificates(&text).concat();
+    let found = pem::certificates(&text);
     ensure!(!found.is_empty(), "{name} holds no certificate as PEM");
+    Ok(found)
+}
+
+fn certificates(file: &Path) -> anyhow::Result<Arc<str>> {
+    let found = public(file)?.concat();
+    let name = file.display();
     ensure!(
         found.len() <= MOST,
         "the certificates of {name} have {} bytes, at most {MOST} are taken",

@@ -13,7 +13,8 @@ use anyhow::{Context as _, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use x509_parser::{oid_registry::OID_SIG_ED25519, parse_x509_certificate};
 
-use crate::{mounted, pem};
+use super::authority::public;
+use crate::mounted;
 
 /// How often it is looked whether the file changed. The kubelet itself takes about a minute.
 const LOOK: Duration = Duration::from_secs(10);
@@ -52,11 +53,8 @@ impl CallKeys {
 }
 
 fn keys(file: &Path) -> anyhow::Result<Arc<[String]>> {
-    let text = std::fs::read(file).with_context(|| format!("can't read {}", file.display()))?;
+    let found = public(file)?;
     let name = file.display();
-    ensure!(!pem::has_private_key(&text), "{name} holds a private key; name a file with certificates alone");
-    let found = pem::certificates(&text);
-    ensure!(!found.is_empty(), "{name} holds no certificate as PEM");
     ensure!(found.len() <= MOST, "{name} holds {} certificates, at most {MOST} are taken", found.len());
     found.iter().map(|one| key(one).with_context(|| format!("a certificate of {name}"))).collect()
 }
