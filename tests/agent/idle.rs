@@ -57,8 +57,10 @@ fn other_signals_do_not_end_it() {
 fn it_is_small() {
     let mut container = Recipe::new().idle();
     let process_1 = container.process_1();
-    let resident: u64 = status_line(process_1, "VmRSS:").unwrap().trim_end_matches(" kB").parse().unwrap();
-    assert!(resident < 4096, "{resident} kB");
+    // What is its own. How much of the program's file is mapped beside it is what the page cache happens to hold, and this is a
+    // build without optimization: the shipped one is held to 4 MiB in all by the end-to-end suite.
+    let own: u64 = status_line(process_1, "RssAnon:").unwrap().trim_end_matches(" kB").parse().unwrap();
+    assert!(own < 1024, "{own} kB");
     container.signal(Signal::SIGTERM);
     container.end();
 }
