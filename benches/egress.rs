@@ -34,6 +34,10 @@ use others::Other;
 use process::raise_files;
 use report::Rows;
 
+/// As in the program that ships; the relay that is the reference has it, too.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
