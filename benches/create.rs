@@ -5,6 +5,9 @@
 //! answers its creation; the row that begins with the request holds the API server's own time as well. Prints a table, then a JSON line a row, and
 //! fails when the bound is broken.
 
+#[path = "common/usage.rs"]
+mod usage;
+
 use std::{
     collections::BTreeMap,
     process::ExitCode,
@@ -21,6 +24,7 @@ use kube::{
     core::WatchEvent,
 };
 use serde_json::{Value, json};
+use usage::Usage;
 
 /// Pairs of measurements.
 const ROUNDS: usize = 60;
@@ -31,6 +35,9 @@ const RATIO: f64 = 5.0;
 
 const NAMESPACE: &str = "glovebox-bench";
 const CLASS: &str = "glovebox-bench";
+
+/// The role whose processes are measured.
+const ROLE: &str = "controller";
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -116,7 +123,7 @@ async fn measure(client: &Client) -> Result<Measured> {
     let mut events = pods.watch(&WatchParams::default().timeout(290), &version).await?.boxed();
     let post = PostParams::default();
     let (mut ours, mut asked, mut bare) = (Vec::new(), Vec::new(), Vec::new());
-    let mut before = Usage::read();
+    let mut before = Usage::read(ROLE);
     // The first pair makes the fence and the quota: once for a namespace, so it does not count.
     for round in 0..=ROUNDS {
         let name = format!("bare-{round}");
@@ -135,10 +142,10 @@ async fn measure(client: &Client) -> Result<Measured> {
             ours.clear();
             asked.clear();
             bare.clear();
-            before = Usage::read();
+            before = Usage::read(ROLE);
         }
     }
-    Ok(Measured { ours, asked, bare, used: Usage::read().since(&before) })
+    Ok(Measured { ours, asked, bare, used: Usage::read(ROLE).since(&before) })
 }
 
 async fn seen(
@@ -173,40 +180,6 @@ fn sandbox(name: &str) -> Result<AgentSandbox> {
         "apiVersion": "glovebox.dev/v1alpha1", "kind": "AgentSandbox", "metadata": {"name": name},
         "spec": {"className": CLASS, "image": "glovebox.dev/none:1", "resources": {"cpu": "100m", "memory": "512Mi"}},
     }))?)
-}
-
-/// What the controllers' processes used, where this machine runs them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Usage {
-    cpu: Duration,
-    resident: u64,
-}
-
-/// Clock ticks a second in /proc: fixed by the kernel's interface.
-const TICKS: u64 = 100;
-
-impl Usage {
-    fn read() -> Self {
-        let mut sum = Self::default();
-        let processes = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-        for process in processes {
-            let read = |file: &str| std::fs::read_to_string(process.path().join(file)).unwrap_or_default();
-            if !read("cmdline").starts_with("/glovebox\0controller") {
-                continue;
-            }
-            let stat = read("stat");
-            let fields: Vec<&str> =
-                stat.rsplit_once(") ").map_or(Vec::new(), |(_, rest)| rest.split(' ').collect());
-            let field = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-            sum.cpu += Duration::from_millis((field(11) + field(12)) * 1000 / TICKS);
-            sum.resident += field(21) * 4096;
-        }
-        sum
-    }
-
-    fn since(self, before: &Self) -> Self {
-        Self { cpu: self.cpu.saturating_sub(before.cpu), resident: self.resident }
-    }
 }
 
 fn report(ours: &[Duration], asked: &[Duration], bare: &[Duration], used: Usage) -> Result<()> {

@@ -30,6 +30,8 @@ pub(crate) struct BenchArgs {
 enum Bench {
     /// From object created to pod created, beside a bare pod.
     Create,
+    /// A call in a warm sandbox through the session, beside one through the API server.
+    Exec,
     /// The gateway beside a plain relay, on this machine alone.
     Egress,
     /// The gateway among many: tunnels revoked, neighbours at their limits, long policies; on this machine alone.
@@ -39,19 +41,23 @@ enum Bench {
 /// Runs it.
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     match args.bench {
-        Bench::Create => create(args),
+        Bench::Create => on_cluster(args, "create"),
+        Bench::Exec => on_cluster(args, "exec"),
         Bench::Egress => egress(args),
         Bench::Crowds => run_alone("crowds", &[]),
     }
 }
 
-fn create(args: &BenchArgs) -> Result<()> {
+/// A benchmark of what is installed.
+fn on_cluster(args: &BenchArgs, name: &str) -> Result<()> {
     install::ensure_tools()?;
-    let program = testing::test_program("create", "--bench")?;
+    let program = testing::test_program(name, "--bench")?;
     let installation = Installation::prepare(&args.target)?;
     installation.install()?;
-    let status = installation.command(&program)?.status().context("the benchmark does not start")?;
-    if status.success() { Ok(()) } else { bail!("benchmark create ended with {status}") }
+    let mut command = installation.command(&program)?;
+    command.env("GLOVEBOX_E2E_IMAGE", &installation.tools);
+    let status = command.status().context("the benchmark does not start")?;
+    if status.success() { Ok(()) } else { bail!("benchmark {name} ended with {status}") }
 }
 
 fn egress(args: &BenchArgs) -> Result<()> {
