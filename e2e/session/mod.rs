@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use glovebox::api::Phase;
+use glovebox::api::{AgentSandboxStatus, ConditionType, Phase};
 use k8s_openapi::api::{
     authentication::v1::TokenRequest,
     core::v1::{ConfigMap, ServiceAccount},
@@ -14,12 +14,14 @@ use serde_json::{Value, json};
 
 use crate::{
     attacks::Attack,
-    harness::{Cases, Outcome, Runtime, Sandbox, Test, classes::merge, pods, wait},
+    harness::{Cases, Outcome, Runtime, Sandbox, Test, classes::merge, pods, sandbox::condition, wait},
 };
 
 mod node;
 
 const BASICS: (&str, usize) = (include_str!("basics.py"), 28);
+/// So many attempts of the first step, and of the second.
+const BOUNDS: (&str, usize, usize) = (include_str!("bounds.py"), 7, 2);
 const HOSTILE: (&str, usize) = (include_str!("hostile.py"), 18);
 const RUNAWAY: (&str, usize) = (include_str!("runaway.py"), 9);
 const RIGHTS: (&str, usize) = (include_str!("rights.py"), 14);
@@ -37,6 +39,7 @@ pub(crate) fn cases(cases: &mut Cases) {
     cases.each_runtime("session::calls_do_what_they_say", 500, basics);
     cases.each_runtime("session::a_runaway_is_gone_at_its_deadline", 700, runaway);
     cases.each_runtime("session::the_workload_gains_nothing_at_its_agents_port", 500, forged);
+    cases.add("session::a_sandbox_says_what_its_calls_are_held_to", 400, bounds);
     cases.add("session::wrong_requests_are_told_what_is_wrong", 400, hostile);
     cases.add("session::rights_decide_and_nothing_is_told_before", 600, rights);
 }
@@ -179,6 +182,35 @@ async fn forged(test: Arc<Test>, runtime: Runtime) -> Outcome {
         )
         .await?;
     Ok(())
+}
+
+async fn bounds(test: Arc<Test>) -> Outcome {
+    let toolbox = Toolbox::open(&test).await?;
+    let execution = json!({"timeout": "2s", "maxOutputBytes": "1Ki", "maxConcurrent": 1});
+    let spec = json!({"ttl": "10m", "resources": {"cpu": "250m", "memory": "128Mi"}, "execution": execution});
+    let sandbox = test.running(Runtime::Runc, "bound", &spec).await?;
+    let (script, narrow, wide) = BOUNDS;
+    let step = |name: &str| toolbox.with(&json!({"sandbox": "bound", "step": name}));
+    step("narrow").carry_out((script, narrow), 120).await?;
+
+    sandbox.patch(json!({"execution": {"timeout": "5s", "maxConcurrent": 2}})).await?;
+    let raised = |status: &AgentSandboxStatus| {
+        status.execution.as_ref().is_some_and(|held| held.max_concurrent == 2)
+    };
+    sandbox.until("calls are held to what was raised", raised).await?;
+    step("wide").carry_out((script, wide), 120).await?;
+
+    // Beyond the class nothing changes, and it is said.
+    sandbox.patch(json!({"execution": {"timeout": "24h"}})).await?;
+    let refused = |status: &AgentSandboxStatus| {
+        condition(status, ConditionType::Accepted).is_some_and(|accepted| accepted.status == "False")
+    };
+    let status = sandbox.until("it is refused", refused).await?;
+    let held = status.execution.as_ref().context("calls are held to something")?;
+    ensure!(held.max_timeout.to_string() == "5s", "{held:?}");
+    let message = condition(&status, ConditionType::Accepted).map_or("", |accepted| &accepted.message);
+    ensure!(message.contains("spec.execution.timeout is 24h"), "{message}");
+    step("wide").carry_out((script, wide), 120).await.map(|_| ())
 }
 
 async fn hostile(test: Arc<Test>) -> Outcome {

@@ -8,7 +8,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ClassEgress, Isolation, Quantity, SandboxClassStatus, Span, Trust};
+use super::{ClassEgress, ExecutionBounds, Isolation, Quantity, SandboxClassStatus, Span, Trust};
 
 /// What a platform team promises and allows for one level of trust.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -52,6 +52,10 @@ pub struct SandboxClassSpec {
     /// Time to live.
     #[serde(default)]
     pub ttl: TtlBounds,
+
+    /// Calls into sandboxes.
+    #[serde(default)]
+    pub execution: ExecutionBounds,
 
     /// Amounts of compute.
     #[serde(default)]

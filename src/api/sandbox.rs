@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AgentSandboxStatus, Egress, Quantity, Span};
+use super::{AgentSandboxStatus, Egress, Execution, Quantity, Span};
 
 /// An ephemeral, fenced sandbox for code that nobody should trust. It becomes one hardened pod, lives at most
 /// `ttl`, and leaves nothing behind.
@@ -99,6 +99,11 @@ pub struct AgentSandboxSpec {
     /// Hard limits; what is requested equals what is limited. The class sets defaults and the most. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
+
+    /// What each call into the sandbox is held to; a call may ask for less. The class sets defaults and the most. Changes
+    /// hold for the calls that come after.
+    #[serde(default, skip_serializing_if = "Execution::is_empty")]
+    pub execution: Execution,
 
     /// What the sandbox may reach. Nothing, unless it says so. Changes take effect while it runs.
     #[serde(default, skip_serializing_if = "Egress::is_empty")]

@@ -6,6 +6,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ExecutionStatus;
+
 /// A summary of the conditions.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
@@ -122,6 +124,10 @@ pub struct AgentSandboxStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub reason: Option<String>,
+
+    /// What calls into it are held to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution: Option<ExecutionStatus>,
 
     /// What really holds here, and by which mechanism.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -32,6 +32,8 @@ pub const MOST_COMMAND_BYTES: usize = 128 * 1024;
 pub const MOST_VARIABLES: usize = 256;
 /// Longest identifier of a call, in bytes.
 pub const MOST_ID_BYTES: usize = 64;
+/// How many calls may run at once in a sandbox of which nothing else is said.
+pub const DEFAULT_CONCURRENT: u16 = 8;
 /// Longest free text that is handed back, in characters.
 pub const MOST_TEXT_CHARS: usize = 256;
 
@@ -75,6 +77,9 @@ pub struct Exec {
     pub timeout_ms: u64,
     /// Most bytes of output that are handed over, of both streams together. What comes beyond is read, counted and dropped.
     pub max_output_bytes: u64,
+    /// Refused if so many calls run already; without it, [`DEFAULT_CONCURRENT`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_concurrent: Option<u16>,
     /// What becomes of the call when the session hangs up.
     #[serde(default)]
     pub on_hangup: OnHangup,

@@ -12,6 +12,7 @@ fn exec() -> Exec {
         terminal: None,
         timeout_ms: 1000,
         max_output_bytes: 1024,
+        max_concurrent: None,
         on_hangup: OnHangup::Kill,
         access: None,
     }

@@ -7,6 +7,7 @@
 pub mod desired;
 mod enforcement;
 mod env;
+mod execution;
 pub mod fence;
 pub mod lifecycle;
 pub mod named;

@@ -11,14 +11,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 
 use super::{
-    lifecycle,
+    execution, lifecycle,
     runtime::{self, Availability},
     storage::{self, Storage},
     world::World,
 };
 use crate::{
     api::{
-        AgentSandboxSpec, Amounts, ConditionType, EnvVar, ImageRules, Isolation, OnFenceOpen, Port, Quantity,
+        AgentSandboxSpec, Amounts, ConditionType, EnvVar, ExecutionStatus, ImageRules, Isolation, OnFenceOpen, Port, Quantity,
         Reason, SandboxClass, SandboxClassSpec, Scheduling, Security, Span,
     },
     policy::{AddressRule, ImageRef, Policy, Unfit, image_allowed},
@@ -90,6 +90,8 @@ pub struct Plan {
     pub limits: Limits,
     /// What is mounted where.
     pub storage: Storage,
+    /// What calls into it are held to.
+    pub execution: ExecutionStatus,
     /// Address rules that were granted.
     pub egress: Vec<AddressRule>,
     /// How many rules of both kinds were.
@@ -177,6 +179,7 @@ pub fn plan(world: &World) -> Result<Plan, Refusal> {
     let ttl = ttl(world, &class.spec)?;
     let limits = limits(spec, class)?;
     let storage = storage::plan(spec, &class.spec, limits.memory)?;
+    let execution = execution::settle(&spec.execution, &class.spec.execution)?;
     // Our own image brings the agent into every sandbox anyway.
     for (field, image) in images(spec).filter(|(_, image)| *image != world.settings.agent_image) {
         check_image(&field, image, &class.spec.images)?;
@@ -207,6 +210,7 @@ pub fn plan(world: &World) -> Result<Plan, Refusal> {
         pod_ttl: if class.spec.ttl.extendable { class.spec.ttl.max } else { ttl },
         limits,
         storage,
+        execution,
         egress: egress.address_rules(),
         egress_rules: egress.rules().len(),
         fence: FencePlan {

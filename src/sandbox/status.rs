@@ -87,7 +87,10 @@ impl Draft<'_> {
         let expires = lifecycle::expires_at(self.world, self.plan, self.pod).map(whole_seconds);
         self.status.expires_at = expires.or_else(|| self.status.expires_at.take());
         match self.plan {
-            Ok(plan) => self.status.egress_rules = i32::try_from(plan.egress_rules).ok(),
+            Ok(plan) => {
+                self.status.execution = Some(plan.execution.clone());
+                self.status.egress_rules = i32::try_from(plan.egress_rules).ok();
+            }
             Err(refusal) if lifecycle::closes(refusal) => self.status.egress_rules = Some(0),
             Err(_) => {}
         }

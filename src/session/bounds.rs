@@ -1,11 +1,11 @@
 //! How long a call may take and how much it may say: what was asked, within what is allowed. Pure.
 //!
-//! The one place for it: bounds of a class or of a sandbox come in here.
+//! What a sandbox's calls are held to is settled by the controller from sandbox and class, and read here from its status.
 
 use std::time::Duration;
 
 use super::problem::Problem;
-use crate::api::{Quantity, Span};
+use crate::api::{ExecutionStatus, Quantity, Span};
 
 /// What calls are held to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(super) struct Bounds {
     pub(super) default_output: u64,
     /// At most, in bytes.
     pub(super) max_output: u64,
+    /// Calls at once in one sandbox, of all sessions.
+    pub(super) max_concurrent: u16,
 }
 
 /// What one call is held to.
@@ -30,6 +32,32 @@ pub(super) struct Held {
 }
 
 impl Bounds {
+    /// What holds where no sandbox says more: a request can be read by it, and no call is made.
+    pub(super) const WIDEST: Self = Self {
+        default_timeout: Duration::from_secs(30),
+        max_timeout: Duration::MAX,
+        default_output: 1 << 20,
+        max_output: u64::MAX,
+        max_concurrent: u16::MAX,
+    };
+
+    /// What a sandbox's status says. Nothing, if it can't be read: then it takes no calls.
+    pub(super) fn of(held: &ExecutionStatus) -> Option<Self> {
+        Some(Self {
+            default_timeout: held.timeout.duration(),
+            max_timeout: held.max_timeout.duration(),
+            default_output: held.output_bytes.units().ok()?,
+            max_output: held.max_output_bytes.units().ok()?,
+            max_concurrent: held.max_concurrent,
+        })
+    }
+
+    /// The same, with no more output than a replica hands over of any call.
+    pub(super) fn within(self, max_output: u64) -> Self {
+        let least = |bytes: u64| bytes.min(max_output);
+        Self { default_output: least(self.default_output), max_output: least(self.max_output), ..self }
+    }
+
     /// What a call is held to that asked for this.
     pub(super) fn settle(&self, timeout: Option<Span>, output: Option<&Quantity>) -> Result<Held, Problem> {
         let timeout = timeout.map_or(self.default_timeout, Span::duration);
@@ -62,6 +90,7 @@ mod tests {
             max_timeout: Duration::from_secs(600),
             default_output: 1 << 20,
             max_output: 1 << 26,
+            max_concurrent: 8,
         };
         let settle = |timeout: Option<&str>, output: Option<&str>| {
             bounds.settle(timeout.map(|text| text.parse().unwrap()), output.map(Quantity::new).as_ref())

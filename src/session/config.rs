@@ -2,9 +2,6 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use anyhow::{Context as _, ensure};
-
-use super::bounds::Bounds;
 use crate::{
     api::{Quantity, Span},
     sandbox::names::ports,
@@ -38,16 +35,7 @@ pub struct Options {
     /// Port of sandboxes at which their agents take calls.
     #[arg(long, default_value_t = ports::CALLS)]
     pub agent_port: u16,
-    /// How long a call may take that does not say it.
-    #[arg(long, default_value = "30s")]
-    pub default_timeout: Span,
-    /// How long a call may take at most.
-    #[arg(long, default_value = "10m")]
-    pub max_timeout: Span,
-    /// How much output is handed over of a call that does not say it.
-    #[arg(long, default_value = "1Mi", value_parser = quantity)]
-    pub default_output: Quantity,
-    /// How much output is handed over at most.
+    /// How much output is handed over of one call at most, whatever its sandbox's class allows.
     #[arg(long, default_value = "64Mi", value_parser = quantity)]
     pub max_output: Quantity,
     /// Most calls that this replica runs at once; a namespace may have half of what others leave free.
@@ -71,28 +59,6 @@ pub struct Options {
 fn quantity(text: &str) -> Result<Quantity, String> {
     let quantity = Quantity::new(text);
     quantity.units().map(|_| quantity).map_err(|error| error.to_string())
-}
-
-impl Options {
-    /// What calls are held to.
-    ///
-    /// # Errors
-    /// When they contradict each other.
-    pub(super) fn bounds(&self) -> anyhow::Result<Bounds> {
-        let bounds = Bounds {
-            default_timeout: self.default_timeout.duration(),
-            max_timeout: self.max_timeout.duration(),
-            default_output: self.default_output.units().context("--default-output")?,
-            max_output: self.max_output.units().context("--max-output")?,
-        };
-        ensure!(!bounds.default_timeout.is_zero(), "--default-timeout must not be 0");
-        ensure!(
-            bounds.default_timeout <= bounds.max_timeout,
-            "--default-timeout is longer than --max-timeout"
-        );
-        ensure!(bounds.default_output <= bounds.max_output, "--default-output is more than --max-output");
-        Ok(bounds)
-    }
 }
 
 /// How long things may take.

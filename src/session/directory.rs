@@ -19,7 +19,10 @@ use kube::Resource;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::problem::{Problem, Reason};
+use super::{
+    bounds::Bounds,
+    problem::{Problem, Reason},
+};
 use crate::api::{AgentSandbox, ConditionType, Phase};
 
 /// Longest word or message of a status that is passed on, in characters.
@@ -40,6 +43,8 @@ pub(super) struct Sandbox {
     pub(super) message: String,
     pub(super) ends_at: Option<Timestamp>,
     pub(super) exit_code: Option<i32>,
+    /// What its calls are held to, once the controller has said it.
+    bounds: Option<Bounds>,
     pod: Option<Arc<str>>,
 }
 
@@ -93,6 +98,7 @@ impl Sandbox {
             ),
             ends_at: status.expires_at.map(|time| time.0),
             exit_code: status.exit_code,
+            bounds: status.execution.as_ref().and_then(Bounds::of),
             pod: status.pod_name.as_deref().map(Into::into),
         })
     }
@@ -265,13 +271,19 @@ impl Directory {
         }
         let seat = sandbox.pod.as_ref().and_then(|pod| find(&self.pods, &(at.0.clone(), pod.clone())));
         let seat = seat.filter(|seat| seat.owner == sandbox.uid && !seat.deleted);
-        let address = seat.and_then(|seat| seat.address).filter(|_| sandbox.ready);
+        let address =
+            seat.and_then(|seat| seat.address).filter(|_| sandbox.ready && sandbox.bounds.is_some());
         let address = address.ok_or_else(|| {
             let message =
                 format!("sandbox {name} is {phase} and takes no calls yet: {message}; wait for Ready first");
             Problem::new(Reason::NotReady, message)
         })?;
         Ok(Target { uid: sandbox.uid.clone(), address })
+    }
+
+    /// What a sandbox's calls are held to. Where it is not known, [`Self::target`] refuses every call.
+    pub(super) fn bounds(&self, at: &Place) -> Bounds {
+        find(&self.sandboxes, at).and_then(|sandbox| sandbox.bounds).unwrap_or(Bounds::WIDEST)
     }
 
     /// Whether what runs there may still be that call's: the sandbox is the same, and its pod runs at the same address.

@@ -63,7 +63,7 @@ pub(super) async fn exec(
         }
     };
     let bytes = body::read(body, app.runner.timing.body).await?;
-    let wanted = request::read(&bytes, app.new_id()?, &app.bounds)?;
+    let wanted = request::read(&bytes, app.new_id()?, &app.bounds(&at))?;
     match key {
         Some(_) if wanted.stream => Err(Problem::field(
             IDEMPOTENCY_KEY,

@@ -56,6 +56,7 @@ pub(super) fn read(body: &[u8], id: String, bounds: &Bounds) -> Result<Wanted, P
         terminal: None,
         timeout_ms: u64::try_from(held.timeout.as_millis()).unwrap_or(u64::MAX),
         max_output_bytes: held.output,
+        max_concurrent: Some(bounds.max_concurrent),
         on_hangup: asked.on_hangup.into(),
         access: asked.access.as_ref().map(Into::into),
     };

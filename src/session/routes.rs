@@ -72,7 +72,8 @@ pub const ROUTES: &[Route] = &[
 pub(super) struct App {
     pub(super) reviewer: Reviewer,
     pub(super) runner: Arc<Runner>,
-    pub(super) bounds: Bounds,
+    /// Bytes of output that this replica hands over of one call, whatever the sandbox says.
+    pub(super) max_output: u64,
     pub(super) retries: Arc<Retries>,
     /// Calls that run.
     pub(super) calls: Arc<Shares>,
@@ -89,6 +90,11 @@ pub(super) struct App {
 }
 
 impl App {
+    /// What a call of this sandbox is held to.
+    pub(super) fn bounds(&self, at: &Place) -> Bounds {
+        self.runner.directory.bounds(at).within(self.max_output)
+    }
+
     /// Whether something may begin.
     pub(super) fn is_open(&self) -> Result<(), Problem> {
         if self.stop.is_cancelled() { Err(Self::shutting_down()) } else { Ok(()) }

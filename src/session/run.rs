@@ -167,7 +167,7 @@ fn app(
     Ok(App {
         reviewer,
         runner: Arc::new(runner),
-        bounds: options.bounds()?,
+        max_output: options.max_output.units().context("--max-output")?,
         retries: Retries::new(timing.kept),
         calls: Shares::new(options.max_calls.into()),
         buffered: Shares::new(options.max_buffered.units().context("--max-buffered")?),

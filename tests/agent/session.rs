@@ -109,6 +109,7 @@ pub(crate) fn command(words: &[&str]) -> Exec {
         terminal: None,
         timeout_ms: 50_000,
         max_output_bytes: 1 << 20,
+        max_concurrent: None,
         on_hangup: OnHangup::Kill,
         access: None,
     }

@@ -84,7 +84,7 @@ async fn flags_are_held_against_each_other() {
         &["--tls-cert=c", "--tls-key=k"],
         &["--signing-key=k", "--tls-cert=c", "--tls-key=k", "--insecure-http"],
         &["--signing-key=k", "--insecure-http", "--max-output=lots"],
-        &["--signing-key=k", "--insecure-http", "--max-timeout=1"],
+        &["--signing-key=k", "--insecure-http", "--drain=1"],
         &["--signing-key=k", "--insecure-http", "--max-calls=0"],
     ] {
         assert!(options(flags).is_err(), "{flags:?}");

@@ -95,12 +95,17 @@ pub(crate) fn options(flags: &[&str]) -> Result<Options, clap::Error> {
     Options::from_arg_matches(&command.try_get_matches_from(["session"].iter().chain(flags))?)
 }
 
+/// What calls are held to that nothing else is said of.
+fn execution() -> Value {
+    json!({"timeout": "30s", "maxTimeout": "10m", "outputBytes": "1Mi", "maxOutputBytes": "64Mi", "maxConcurrent": 8})
+}
+
 pub(crate) fn sandbox(name: &str, uid: &str, phase: &str, ready: bool) -> Value {
     let status = if ready { "True" } else { "False" };
     json!({
         "apiVersion": "glovebox.dev/v1alpha1", "kind": "AgentSandbox",
         "metadata": {"name": name, "namespace": "a", "uid": uid}, "spec": {"image": "i"},
-        "status": {"phase": phase, "podName": name, "expiresAt": "2030-01-01T00:00:00Z", "conditions": [
+        "status": {"phase": phase, "podName": name, "expiresAt": "2030-01-01T00:00:00Z", "execution": execution(), "conditions": [
             {"type": "Ready", "status": status, "reason": "Running", "message": "as it should be", "lastTransitionTime": "2026-01-01T00:00:00Z"},
         ]},
     })

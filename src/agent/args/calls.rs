@@ -10,9 +10,7 @@ use super::words::{Words, push, wrong};
 use crate::agent::fault::Fault;
 use crate::call::KEY_BYTES;
 
-/// How many calls may run at once, unless it is said.
-const DEFAULT_MOST: usize = 8;
-/// Most that may be said: each is a process and a few pipes.
+/// How many calls may run at once whatever calls say: each is a process and a few pipes.
 const MOST: usize = 1024;
 /// Longest uid, in bytes. Kubernetes gives 36.
 const MOST_UID_BYTES: usize = 64;
@@ -26,7 +24,7 @@ pub struct CallsArgs {
     pub uid: String,
     /// Whose signature counts; at least one.
     pub keys: Vec<VerifyingKey>,
-    /// How many may run at once.
+    /// How many may run at once, whatever a call says.
     pub most: usize,
 }
 
@@ -70,7 +68,7 @@ impl Options {
     pub(super) fn whole(self) -> Result<Option<CallsArgs>, Fault> {
         match (self.listen, self.uid, self.keys, self.most) {
             (Some(listen), Some(uid), keys, most) if !keys.is_empty() => {
-                Ok(Some(CallsArgs { listen, uid, keys, most: most.unwrap_or(DEFAULT_MOST) }))
+                Ok(Some(CallsArgs { listen, uid, keys, most: most.unwrap_or(MOST) }))
             }
             (None, None, keys, None) if keys.is_empty() => Ok(None),
             _ => Err(Fault::usage("--calls-listen, --calls-uid and --calls-key go together")),

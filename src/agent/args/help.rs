@@ -53,7 +53,7 @@ USAGE
         --calls-uid UID              the sandbox's, for which a call must be signed
         --calls-key BASE64           an Ed25519 public key whose signature counts
                                      (repeatable, for a change of keys)
-        --calls-most N               how many calls may run at once [default: 8]
+        --calls-most N               how many calls may run at once, whatever they say [default: 1024]
       A call ends with its first process: whatever else it started is killed then, or at
       its deadline. What an exec of Kubernetes leaves behind may be taken for a call's.
 

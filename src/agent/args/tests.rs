@@ -64,7 +64,7 @@ fn run_and_idle_take_where_calls_come_in() {
     let Command::Idle(idle) = parse(words(&[&["idle"], &CALLS[..]].concat())).unwrap() else {
         panic!("not idle")
     };
-    assert_eq!(idle.calls.map(|calls| calls.most), Some(8));
+    assert_eq!(idle.calls.map(|calls| calls.most), Some(1024));
     assert_eq!(
         parse(words(&["run", "--", "sh"]))
             .map(|run| matches!(run, Command::Run(run) if run.calls.is_none()))

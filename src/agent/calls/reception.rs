@@ -21,7 +21,7 @@ use crate::agent::args::CallsArgs;
 use crate::agent::environment::Variables;
 use crate::agent::fault::Fault;
 use crate::agent::workload::Ending;
-use crate::call::Refusal;
+use crate::call::{DEFAULT_CONCURRENT, Refusal};
 
 /// Connections that have not said who they are: so many from outside, and as many from inside. The oldest makes place for one
 /// more, since an honest one needs its place for a moment only.
@@ -199,8 +199,9 @@ impl Reception {
         // A session that has its result may call again at once.
         self.running.iter_mut().for_each(|call| call.listen(now));
         let busy = self.running.iter().filter(|call| !call.done).count();
+        let most = usize::from(exec.max_concurrent.unwrap_or(DEFAULT_CONCURRENT)).min(self.most);
         // Those that are done and still tell their result to a slow session count only where there are very many.
-        if busy >= self.most || self.running.len() >= 2 * self.most {
+        if busy >= most || self.running.len() >= 2 * most {
             return Err(Refusal::Busy);
         }
         Running::start(door, request, &exec, self.variables.clone(), now)

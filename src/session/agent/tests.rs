@@ -28,6 +28,7 @@ fn exec() -> Exec {
         terminal: None,
         timeout_ms: 1000,
         max_output_bytes: MOST,
+        max_concurrent: None,
         on_hangup: OnHangup::Kill,
         access: None,
     }

@@ -6,13 +6,17 @@ use serde_json::{Value, json};
 
 use super::*;
 
+fn execution() -> Value {
+    json!({"timeout": "30s", "maxTimeout": "10m", "outputBytes": "1Mi", "maxOutputBytes": "64Mi", "maxConcurrent": 8})
+}
+
 fn sandbox(uid: &str, phase: &str, ready: bool) -> Value {
     let status = if ready { "True" } else { "False" };
     json!({
         "apiVersion": "glovebox.dev/v1alpha1", "kind": "AgentSandbox",
         "metadata": {"name": "s", "namespace": "a", "uid": uid},
         "spec": {"image": "i"},
-        "status": {"phase": phase, "podName": "s", "conditions": [
+        "status": {"phase": phase, "podName": "s", "execution": execution(), "conditions": [
             {"type": "Ready", "status": status, "reason": "Starting", "message": "the image is pulled", "lastTransitionTime": "2026-01-01T00:00:00Z"},
         ]},
     })
@@ -54,12 +58,18 @@ fn a_sandbox_is_called_at_its_own_running_pod_alone() {
     leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let mut unnamed = good.clone();
     unnamed["status"]["podName"] = Value::Null;
+    let mut unbounded = good.clone();
+    unbounded["status"]["execution"] = Value::Null;
+    let mut unreadable = good.clone();
+    unreadable["status"]["execution"]["maxOutputBytes"] = json!("much");
     for (sandbox, pod) in [
         (&good, &pod("another", "Running", "10.0.0.1")),
         (&good, &pod("u", "Pending", "10.0.0.1")),
         (&good, &pod("u", "Succeeded", "10.0.0.1")),
         (&good, &pod("u", "Running", "")),
         (&good, &pod("u", "Running", "kubernetes.default")),
+        (&unbounded, &seat),
+        (&unreadable, &seat),
         (&good, &uncontrolled),
         (&good, &other_kind),
         (&good, &leaving),

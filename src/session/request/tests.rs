@@ -12,6 +12,7 @@ const BOUNDS: Bounds = Bounds {
     max_timeout: Duration::from_secs(600),
     default_output: 1 << 20,
     max_output: 64 << 20,
+    max_concurrent: 8,
 };
 
 fn read_text(text: &str) -> Result<Wanted, Problem> {
