@@ -13,6 +13,7 @@ mod disk;
 mod egress;
 mod hardening;
 mod harness;
+mod idle;
 mod kernel;
 mod lifecycle;
 mod promise;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     admission::cases(&mut cases);
     lifecycle::cases(&mut cases);
     ttl::cases(&mut cases);
+    idle::cases(&mut cases);
     quota::cases(&mut cases);
     session::cases(&mut cases);
     alone::cases(&mut cases);

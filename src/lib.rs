@@ -46,3 +46,10 @@ pub mod telemetry;
 /// A fake API server with faults, a node and a clock, and checks written apart from the code. Tests only.
 #[cfg(feature = "testkit")]
 pub mod testkit;
+/// When a sandbox was last used: how replicas of gateway and session say it, and how the controller asks.
+#[cfg(feature = "role")]
+#[cfg_attr(
+    not(all(feature = "controller", feature = "gateway", feature = "session")),
+    allow(dead_code, reason = "one role asks, the others answer")
+)]
+mod used;

@@ -37,7 +37,8 @@ pub(super) struct Bench {
 impl Bench {
     /// Makes all of it, and waits until it is there.
     pub(super) async fn set_up() -> Result<Self> {
-        let image = std::env::var("GLOVEBOX_E2E_IMAGE").context("GLOVEBOX_E2E_IMAGE names an image with Python")?;
+        let image =
+            std::env::var("GLOVEBOX_E2E_IMAGE").context("GLOVEBOX_E2E_IMAGE names an image with Python")?;
         let client = Client::try_default().await?;
         let bench = Self { facts: session(&client).await?, client };
         let class = json!({
@@ -64,23 +65,33 @@ impl Bench {
             "metadata": {"name": SANDBOX},
             "spec": {"className": NAME, "image": image, "ttl": "30m", "resources": {"cpu": "1", "memory": "256Mi"}},
         })).await?;
-        create::<Pod>(&self.api(), json!({
-            "metadata": {"name": CLIENT},
-            "spec": {
-                "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
-                "containers": [{"name": "main", "image": image, "imagePullPolicy": "IfNotPresent",
-                                "command": ["python3", "-c", "import time; time.sleep(3600)"]}],
-            },
-        })).await?;
+        create::<Pod>(
+            &self.api(),
+            json!({
+                "metadata": {"name": CLIENT},
+                "spec": {
+                    "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
+                    "containers": [{"name": "main", "image": image, "imagePullPolicy": "IfNotPresent",
+                                    "command": ["python3", "-c", "import time; time.sleep(3600)"]}],
+                },
+            }),
+        )
+        .await?;
         let ready = |sandbox: Option<&AgentSandbox>| {
             let status = sandbox.and_then(|sandbox| sandbox.status.as_ref());
-            status.is_some_and(|status| status.conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
+            status.is_some_and(|status| {
+                status.conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True")
+            })
         };
-        timeout(PATIENCE, await_condition(self.api(), SANDBOX, ready)).await.context("the sandbox is not ready")??;
+        timeout(PATIENCE, await_condition(self.api(), SANDBOX, ready))
+            .await
+            .context("the sandbox is not ready")??;
         let runs = |pod: Option<&Pod>| {
             pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref()).is_some_and(|phase| phase == "Running")
         };
-        timeout(PATIENCE, await_condition(self.api(), CLIENT, runs)).await.context("the client does not run")??;
+        timeout(PATIENCE, await_condition(self.api(), CLIENT, runs))
+            .await
+            .context("the client does not run")??;
         Ok(token)
     }
 
@@ -92,13 +103,18 @@ impl Bench {
             "metadata": {"name": CLIENT},
             "rules": [{"apiGroups": ["glovebox.dev"], "resources": ["agentsandboxes/exec"], "verbs": ["create"]}],
         })).await?;
-        create::<RoleBinding>(&self.api(), json!({
-            "metadata": {"name": CLIENT},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": CLIENT},
-            "subjects": [{"kind": "ServiceAccount", "name": CLIENT, "namespace": NAME}],
-        })).await?;
-        let request: TokenRequest =
-            serde_json::from_value(json!({"metadata": {}, "spec": {"audiences": [], "expirationSeconds": 3600}}))?;
+        create::<RoleBinding>(
+            &self.api(),
+            json!({
+                "metadata": {"name": CLIENT},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": CLIENT},
+                "subjects": [{"kind": "ServiceAccount", "name": CLIENT, "namespace": NAME}],
+            }),
+        )
+        .await?;
+        let request: TokenRequest = serde_json::from_value(
+            json!({"metadata": {}, "spec": {"audiences": [], "expirationSeconds": 3600}}),
+        )?;
         let made = account.create_token_request(CLIENT, &PostParams::default(), &request).await?;
         made.status.map(|status| status.token).context("no token was given")
     }
@@ -139,7 +155,11 @@ impl Bench {
             let mut printed = String::new();
             stdout.take(MOST).read_to_string(&mut printed).await?;
             let status = status.await.context("the connection ended before the command")?;
-            ensure!(status.status.as_deref() == Some("Success"), "it failed: {status:?}, {}", output(&printed));
+            ensure!(
+                status.status.as_deref() == Some("Success"),
+                "it failed: {status:?}, {}",
+                output(&printed)
+            );
             Ok(printed)
         };
         timeout(PATIENCE, run).await.context("a command did not end")?
@@ -155,10 +175,14 @@ impl Bench {
 
 /// The session's address, its authority and where calls go.
 async fn session(client: &Client) -> Result<Value> {
-    let selector = ListParams::default().labels("app.kubernetes.io/name=glovebox,app.kubernetes.io/component=session");
+    let selector =
+        ListParams::default().labels("app.kubernetes.io/name=glovebox,app.kubernetes.io/component=session");
     let services = Api::<Service>::all(client.clone()).list(&selector).await?.items;
     let [service] = services.as_slice() else {
-        bail!("{} Services of a session in this cluster; install the chart once, with session.enabled", services.len());
+        bail!(
+            "{} Services of a session in this cluster; install the chart once, with session.enabled",
+            services.len()
+        );
     };
     let namespace = service.namespace().unwrap_or_default();
     let name = service.name_any();

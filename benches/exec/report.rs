@@ -47,9 +47,15 @@ impl Rows {
         let found = processes > 0;
         let each = ms(cpu) / f64::from(u32::try_from(self.session.len())?);
         if found {
-            println!("{:<32} {each:>8.2}   resident {} MiB, all replicas", "session CPU ms a call", resident >> 20);
+            println!(
+                "{:<32} {each:>8.2}   resident {} MiB, all replicas",
+                "session CPU ms a call",
+                resident >> 20
+            );
         } else {
-            println!("the session's processes are not on this machine: their CPU and memory were not measured");
+            println!(
+                "the session's processes are not on this machine: their CPU and memory were not measured"
+            );
         }
         lines.push(json!({
             "bench": "exec", "row": "bounds", "above_start_ms": above, "above_start_bound_ms": ms(ABOVE), "times_lower": lower,

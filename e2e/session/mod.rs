@@ -50,7 +50,7 @@ pub(crate) fn alone(cases: &mut Cases) {
 }
 
 /// A pod with Python that calls, and what it has to know.
-struct Toolbox<'a> {
+pub(crate) struct Toolbox<'a> {
     test: &'a Test,
     facts: Value,
 }
@@ -59,7 +59,7 @@ const TOOLBOX: &str = "toolbox";
 
 impl<'a> Toolbox<'a> {
     /// A pod in the test's namespace, with a token that may do everything with sandboxes there.
-    async fn open(test: &'a Test) -> Result<Self> {
+    pub(crate) async fn open(test: &'a Test) -> Result<Self> {
         let namespace = &test.controller()?.namespace;
         let maps: Api<ConfigMap> = Api::namespaced(test.client.clone(), namespace);
         let map = maps.get("glovebox-session-ca").await.context("the session's authority")?;
@@ -74,14 +74,18 @@ impl<'a> Toolbox<'a> {
     }
 
     /// The same pod, which has to know more.
-    fn with(&self, more: &Value) -> Self {
+    pub(crate) fn with(&self, more: &Value) -> Self {
         let mut facts = self.facts.clone();
         merge(&mut facts, more);
         Self { test: self.test, facts }
     }
 
     /// Carries a script out; what it holds against what it got is judged. Gives what it printed.
-    async fn carry_out(&self, (script, least): (&'static str, usize), limit: u64) -> Result<String> {
+    pub(crate) async fn carry_out(
+        &self,
+        (script, least): (&'static str, usize),
+        limit: u64,
+    ) -> Result<String> {
         let attack = Attack::new(script, least);
         let facts = self.facts.to_string();
         let mut command = attack.command(&[&facts]);
@@ -194,9 +198,8 @@ async fn bounds(test: Arc<Test>) -> Outcome {
     step("narrow").carry_out((script, narrow), 120).await?;
 
     sandbox.patch(json!({"execution": {"timeout": "5s", "maxConcurrent": 2}})).await?;
-    let raised = |status: &AgentSandboxStatus| {
-        status.execution.as_ref().is_some_and(|held| held.max_concurrent == 2)
-    };
+    let raised =
+        |status: &AgentSandboxStatus| status.execution.as_ref().is_some_and(|held| held.max_concurrent == 2);
     sandbox.until("calls are held to what was raised", raised).await?;
     step("wide").carry_out((script, wide), 120).await?;
 

@@ -53,6 +53,10 @@ pub struct SandboxClassSpec {
     #[serde(default)]
     pub ttl: TtlBounds,
 
+    /// How long a sandbox may be unused.
+    #[serde(default)]
+    pub idle_timeout: IdleBounds,
+
     /// Calls into sandboxes.
     #[serde(default)]
     pub execution: ExecutionBounds,
@@ -158,6 +162,31 @@ fn day() -> Span {
 impl Default for TtlBounds {
     fn default() -> Self {
         Self { default: hour(), max: day(), extendable: false }
+    }
+}
+
+/// Bounds of how long a sandbox may be unused.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = ("duration(self.default) <= duration(self.max)", "spec.idleTimeout.default may be at most spec.idleTimeout.max"))]
+#[x_kube(validation = ("duration(self.default) >= duration('1s')", "spec.idleTimeout.default must be at least 1s"))]
+pub struct IdleBounds {
+    /// What a sandbox gets that asks for nothing.
+    #[serde(default = "quarter_of_an_hour")]
+    pub default: Span,
+
+    /// The most that it may ask for.
+    #[serde(default = "day")]
+    pub max: Span,
+}
+
+fn quarter_of_an_hour() -> Span {
+    Span::from_secs(900)
+}
+
+impl Default for IdleBounds {
+    fn default() -> Self {
+        Self { default: quarter_of_an_hour(), max: day() }
     }
 }
 

@@ -134,6 +134,8 @@ reasons! {
     Error,
     /// The time to live is over.
     TtlExpired,
+    /// Nobody used it for its idle timeout.
+    IdleTimeout,
     /// The workload did not run within the class's startup deadline.
     StartupDeadlineExceeded,
     /// The workload used more memory than its limit.

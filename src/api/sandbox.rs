@@ -88,6 +88,13 @@ pub struct AgentSandboxSpec {
     #[x_kube(validation = ("duration(self) >= duration('1s')", "spec.ttl must be at least 1s"))]
     pub ttl: Option<Span>,
 
+    /// How long the sandbox may be unused while its workload runs: without a call, a file, or a byte of egress through the gateway
+    /// for that long, it ends. What its workload computes is no use, and neither is what address rules let pass. The class sets
+    /// the default and the most. May be changed while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = ("duration(self) >= duration('1s')", "spec.idleTimeout must be at least 1s"))]
+    pub idle_timeout: Option<Span>,
+
     /// How long the object stays after the sandbox ended, so that its result can be read.
     #[serde(default = "default_ttl_after_finished")]
     pub ttl_after_finished: Span,

@@ -119,8 +119,8 @@ pub struct AgentSandboxStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
 
-    /// Why it ended: Completed, Error, TtlExpired, StartupDeadlineExceeded, OOMKilled, Evicted, IsolationMismatch,
-    /// NodeDrained, PodDeleted, or why it could not start.
+    /// Why it ended: Completed, Error, TtlExpired, IdleTimeout, StartupDeadlineExceeded, OOMKilled, Evicted,
+    /// IsolationMismatch, NodeDrained, PodDeleted, or why it could not start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub reason: Option<String>,

@@ -22,8 +22,8 @@ use kube::{
 use tokio::sync::watch;
 
 use super::{
-    authority::Authority, call_keys::CallKeys, error::ApplyError, events::Storyteller, named::Named,
-    seats::Seats,
+    authority::Authority, call_keys::CallKeys, error::ApplyError, events::Storyteller, idle::Idle,
+    named::Named, seats::Seats,
 };
 use crate::{
     api::{AgentSandbox, AgentSandboxStatus, EgressPolicy, SandboxClass},
@@ -143,6 +143,8 @@ pub struct Context {
     pub(super) authority: Arc<Authority>,
     /// Whose calls agents take.
     pub(super) call_keys: Arc<CallKeys>,
+    /// When sandboxes were last used.
+    pub(super) idle: Idle,
     /// Ranges that the installation names as the cluster's own.
     pub cluster: ClusterRanges,
     /// Counters.
@@ -177,6 +179,7 @@ impl Context {
             settings: Arc::new(settings),
             authority: Arc::default(),
             call_keys: Arc::default(),
+            idle: Idle::default(),
             cluster,
             metrics,
             written: Mutex::default(),
@@ -286,6 +289,7 @@ impl Context {
         lock(&self.written).retain(|uid, _| alive.contains(uid));
         lock(&self.made).retain(|uid, _| alive.contains(uid));
         lock(&self.failures).retain(|uid, _| alive.contains(uid));
+        self.idle.retain(&alive);
         let pods: HashSet<String> = self.stores.pods.state().iter().filter_map(|pod| pod.uid()).collect();
         lock(&self.told_to_go).retain(|uid| alive.contains(uid) || pods.contains(uid));
     }

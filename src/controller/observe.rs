@@ -9,12 +9,14 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Resource, ResourceExt, core::DeserializeGuard};
 
-use super::{context::Context, error::ApplyError, named};
+use super::{context::Context, error::ApplyError, idle, named};
 use crate::{
     api::{AgentSandbox, DEFAULT_CLASS_ANNOTATION, Reason, SandboxClass},
     kubernetes::{get, readable},
     sandbox::{
-        Refusal, fence, lifecycle,
+        Refusal, fence,
+        idle::LastUse,
+        lifecycle,
         named::View,
         names, ranges,
         world::{PodSlot, World},
@@ -69,12 +71,14 @@ pub(super) async fn observe(
         authority: context.authority.now(),
         call_keys: context.call_keys.now(),
         named: View::None,
+        last_use: LastUse::default(),
         settings: context.settings.clone(),
         class,
         pod,
         sandbox,
     };
     world.named = named::view(context, &world, now);
+    world.last_use = idle::look(context, &world, now).await;
     Ok(world)
 }
 

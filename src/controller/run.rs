@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use axum::Router;
 use futures::{
     FutureExt, StreamExt,
     channel::mpsc::{UnboundedReceiver, UnboundedSender},
@@ -32,6 +33,7 @@ use super::{
     call_keys::CallKeys,
     class,
     context::{Context, Guarded, Stores, Writers},
+    idle::Idle,
     leader::Leadership,
     named, reconcile,
     watches::{self, Concerned},
@@ -105,7 +107,13 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("can't listen on {}", options.listen))?;
     let counted = metrics.clone();
-    let server = tokio::spawn(http::serve(listener, health.clone(), move || counted.render(), stop.clone()));
+    let server = tokio::spawn(http::serve(
+        listener,
+        health.clone(),
+        move || counted.render(),
+        Router::new(),
+        stop.clone(),
+    ));
     let identity = options
         .pod_name
         .clone()
@@ -193,6 +201,7 @@ async fn lead(
     let mut context = Context::new(client, stores, settings, cluster, metrics.clone(), Some(identity));
     context.authority = files.authority;
     context.call_keys = files.call_keys;
+    context.idle = Idle::asking();
     let context = Arc::new(context);
     let controllers = controllers(&context, writers, options.concurrency, stop);
     tokio::pin!(controllers);

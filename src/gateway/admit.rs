@@ -2,7 +2,11 @@
 //!
 //! Holds no rule. Must never hand out a socket for what was not authorized, resolved and checked.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::IpAddr,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use arc_swap::ArcSwapOption;
 use tokio::net::TcpStream;
@@ -13,7 +17,7 @@ use super::{
     directory::Directory,
     entry::Entry,
     flow::{Asked, Cause, Flow, Open},
-    limit::{Count, Inside},
+    limit::{Count, Inside, Nanos},
     metrics::Metrics,
     opened::Opener,
     reason::{Reason, Refusal, Trouble},
@@ -23,7 +27,11 @@ use super::{
     toll::Toll,
 };
 use crate::policy::{Policy, Severity, Verdict};
-use crate::{api::Protocol, policy::Destination};
+use crate::{
+    api::Protocol,
+    policy::Destination,
+    used::{Used, millis},
+};
 
 /// Most connections of one sandbox that were not let in and are told so at once. Others are closed without a word: whoever
 /// does not read its refusals must not fill the replica with them.
@@ -100,6 +108,17 @@ impl Gateway {
         if first && refusal.reason.severity() == Severity::C {
             self.alarms.severe(who.map(|tenant| &tenant.identity), source, entry, refusal);
         }
+    }
+}
+
+impl Gateway {
+    /// When the sandbox with this uid, whose pod has this address, was last used.
+    pub(super) fn used(&self, uid: &str, address: IpAddr) -> Used {
+        let now = self.clock.now();
+        let last = self.directory.find(address).filter(|tenant| &*tenant.identity.uid == uid);
+        let last = last.map(|tenant| tenant.used.load(Ordering::Relaxed)).filter(|last| *last > 0);
+        let ago = |last: Nanos| millis(Duration::from_nanos(now.saturating_sub(last)));
+        Used { up_ms: millis(Duration::from_nanos(now)), ago_ms: last.map(ago) }
     }
 }
 
@@ -332,7 +351,8 @@ impl Dialled<'_> {
     pub async fn relay(self, client: &TcpStream, upstream: &TcpStream, first: &[u8]) {
         let gateway = &self.visit.gateway;
         let pipes = || gateway.pipes.enter(1, gateway.room.pipes);
-        let ways = Ways { up: &self.up, down: &self.down, idle: gateway.timing.idle, pipes: &pipes };
+        let used = &self.visit.tenant.used;
+        let ways = Ways { up: &self.up, down: &self.down, used, idle: gateway.timing.idle, pipes: &pipes };
         let cause = relay(client, upstream, first, &self.open, ways).await;
         self.end(cause);
     }

@@ -34,21 +34,24 @@ const PIPE: usize = 64 * 1024;
 
 /// When a flow was last of use.
 #[derive(Debug)]
-pub struct Activity {
+pub struct Activity<'a> {
     clock: Clock,
     last: AtomicU64,
+    used: &'a AtomicU64,
 }
 
-impl Activity {
-    /// Just now.
+impl<'a> Activity<'a> {
+    /// Just now. Whenever it is again, `used` has the moment, too.
     #[must_use]
-    pub fn new(clock: Clock) -> Self {
-        Self { clock, last: AtomicU64::new(clock.now()) }
+    pub fn new(clock: Clock, used: &'a AtomicU64) -> Self {
+        Self { clock, last: AtomicU64::new(clock.now()), used }
     }
 
     /// Now again.
     pub fn touch(&self) {
-        self.last.store(self.clock.now(), Ordering::Relaxed);
+        let now = self.clock.now();
+        self.last.store(now, Ordering::Relaxed);
+        self.used.store(now, Ordering::Relaxed);
     }
 
     /// Returns when nothing happened for so long.
@@ -70,6 +73,8 @@ pub struct Ways<'a> {
     pub up: &'a Toll,
     /// To the sandbox.
     pub down: &'a Toll,
+    /// Where the moment of the last byte is kept.
+    pub used: &'a AtomicU64,
     /// How long nothing may happen.
     pub idle: Duration,
     /// Asked before two pipes are made; none means to go on copying.
@@ -84,7 +89,7 @@ pub async fn relay(
     flow: &Flow,
     ways: Ways<'_>,
 ) -> Cause {
-    let activity = Activity::new(ways.up.clock);
+    let activity = Activity::new(ways.up.clock, ways.used);
     let both = async {
         let up = async {
             let sent = async {
@@ -119,7 +124,7 @@ enum Fault {
 }
 
 /// Sends bytes that were read already, as the toll lets them pass.
-async fn send(to: &TcpStream, mut bytes: &[u8], toll: &Toll, activity: &Activity) -> Result<(), Fault> {
+async fn send(to: &TcpStream, mut bytes: &[u8], toll: &Toll, activity: &Activity<'_>) -> Result<(), Fault> {
     while !bytes.is_empty() {
         let granted = toll.pass(bytes.len()).await.map_err(|_| Fault::Spent)?;
         let (now, rest) = bytes.split_at(granted.min(bytes.len()));
@@ -149,7 +154,7 @@ async fn pump(
     from: &TcpStream,
     to: &TcpStream,
     toll: &Toll,
-    activity: &Activity,
+    activity: &Activity<'_>,
     pipes: &(dyn Fn() -> Option<Inside> + Sync),
 ) -> Result<(), Fault> {
     let (mut carried, mut steps) = (0, 0_u32);
@@ -254,7 +259,7 @@ async fn spliced(
     to: &TcpStream,
     pipe: &Pipe,
     toll: &Toll,
-    activity: &Activity,
+    activity: &Activity<'_>,
 ) -> Result<(), Fault> {
     let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
     let mut steps = 0_u32;

@@ -40,6 +40,7 @@ use crate::{
         self,
         http::{self, Health},
     },
+    used,
 };
 
 /// How often it is looked whether a rule has ended.
@@ -269,7 +270,9 @@ fn spawn_admin(
         let (connections, pipes) = (counted.connections.now(), counted.pipes.now());
         counted.metrics.render(&counted.directory, connections, pipes)
     };
-    let served = http::serve(listener, health.clone(), render, stop.clone());
+    let asked = gateway.clone();
+    let routes = used::routes(move |uid, address| asked.used(uid, address));
+    let served = http::serve(listener, health.clone(), render, routes, stop.clone());
     tokio::spawn(async move {
         if let Err(error) = served.await {
             tracing::error!(%error, "health and metrics ended");

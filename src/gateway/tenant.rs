@@ -123,6 +123,8 @@ pub struct Tenant {
     pub begun: AtomicBool,
     /// DNS queries.
     pub queries: Shared,
+    /// When the last byte of a flow passed, by the gateway's clock; 0 if none has.
+    pub used: Arc<AtomicU64>,
     /// Bytes that left, since this replica knows it.
     pub sent: Arc<AtomicU64>,
     /// Bytes that came.
@@ -163,6 +165,7 @@ impl Tenant {
             turned_away: Arc::default(),
             begun: AtomicBool::new(false),
             queries: Shared::new(Some(limits.queries), at),
+            used: Arc::default(),
             sent: Arc::default(),
             received: Arc::default(),
             flows: Flows::default(),
@@ -186,6 +189,7 @@ impl Tenant {
         Arc::new(Self {
             begun: AtomicBool::new(self.begun.load(Ordering::Relaxed)),
             queries: self.queries.copy(),
+            used: self.used.clone(),
             sent: self.sent.clone(),
             received: self.received.clone(),
             new_connections: self.new_connections.copy(),

@@ -149,7 +149,7 @@ async fn carry(
     dialled: Dialled<'_>,
     sent: &Sent<'_>,
 ) -> Vec<u8> {
-    let activity = Activity::new(visit.gateway.clock);
+    let activity = Activity::new(visit.gateway.clock, &visit.tenant.used);
     let (mut from_client, mut to_client) = tokio::io::split(client);
     let (mut from_upstream, mut to_upstream) = tokio::io::split(upstream);
     let mut answered = false;
@@ -211,7 +211,7 @@ async fn carry(
 struct Way<'a, W> {
     to: &'a mut W,
     toll: &'a Toll,
-    activity: &'a Activity,
+    activity: &'a Activity<'a>,
 }
 
 impl<W: AsyncWrite + Unpin> Way<'_, W> {

@@ -95,7 +95,11 @@ mod tests {
             (execution(Some("601s"), None, None), Reason::ExceedsClass, ["timeout", "10m1s", "10m"]),
             (execution(Some("0s"), None, None), Reason::InvalidSpec, ["timeout", "0s", "more"]),
             (execution(None, Some("65Mi"), None), Reason::ExceedsClass, ["maxOutputBytes", "65Mi", "64Mi"]),
-            (execution(None, Some("much"), None), Reason::InvalidSpec, ["maxOutputBytes", "much", "quantity"]),
+            (
+                execution(None, Some("much"), None),
+                Reason::InvalidSpec,
+                ["maxOutputBytes", "much", "quantity"],
+            ),
             (execution(None, None, Some(65)), Reason::ExceedsClass, ["maxConcurrent", "65", "64"]),
             (execution(None, None, Some(0)), Reason::InvalidSpec, ["maxConcurrent", "0", "more"]),
         ] {

@@ -111,7 +111,7 @@ impl Ending {
     fn new(reason: Reason, message: impl Into<String>, at: Timestamp) -> Self {
         let phase = match reason {
             Reason::Completed => Phase::Succeeded,
-            Reason::TtlExpired => Phase::Expired,
+            Reason::TtlExpired | Reason::IdleTimeout => Phase::Expired,
             _ => Phase::Failed,
         };
         Self { phase, reason, message: message.into(), exit_code: None, at }
@@ -229,9 +229,15 @@ fn over(world: &World, pod: Option<&PodView>, now: Timestamp) -> Next {
 /// Whether the recorded end is one that the controller brings about.
 fn ended_by_us(sandbox: &AgentSandbox) -> bool {
     let reason = sandbox.status.as_ref().and_then(|status| status.reason.as_deref());
-    [Reason::TtlExpired, Reason::StartupDeadlineExceeded, Reason::IsolationMismatch, Reason::FenceOpen]
-        .iter()
-        .any(|ours| reason == Some(ours.as_str()))
+    [
+        Reason::TtlExpired,
+        Reason::IdleTimeout,
+        Reason::StartupDeadlineExceeded,
+        Reason::IsolationMismatch,
+        Reason::FenceOpen,
+    ]
+    .iter()
+    .any(|ours| reason == Some(ours.as_str()))
 }
 
 fn seconds_ceil(span: SignedDuration) -> i64 {

@@ -9,6 +9,7 @@ mod enforcement;
 mod env;
 mod execution;
 pub mod fence;
+pub mod idle;
 pub mod lifecycle;
 pub mod named;
 pub mod names;

@@ -58,6 +58,8 @@ pub mod ports {
     pub const NAMED: RangeInclusive<u16> = 20000..=20999;
     /// What no sandbox may reach: one that can is not fenced.
     pub const TRIPWIRE: Port = Port { service: 9099, pod: 9099 };
+    /// Of gateway's and session's pods: health, metrics, and when a sandbox was last used.
+    pub const ADMIN: u16 = 9090;
     /// Of each sandbox's pod: where its agent takes calls from the session's pods.
     pub const CALLS: u16 = 21443;
 }

@@ -11,15 +11,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 
 use super::{
-    execution, lifecycle,
+    execution, idle, lifecycle,
     runtime::{self, Availability},
     storage::{self, Storage},
     world::World,
 };
 use crate::{
     api::{
-        AgentSandboxSpec, Amounts, ConditionType, EnvVar, ExecutionStatus, ImageRules, Isolation, OnFenceOpen, Port, Quantity,
-        Reason, SandboxClass, SandboxClassSpec, Scheduling, Security, Span,
+        AgentSandboxSpec, Amounts, ConditionType, EnvVar, ExecutionStatus, ImageRules, Isolation,
+        OnFenceOpen, Port, Quantity, Reason, SandboxClass, SandboxClassSpec, Scheduling, Security, Span,
     },
     policy::{AddressRule, ImageRef, Policy, Unfit, image_allowed},
 };
@@ -179,6 +179,7 @@ pub fn plan(world: &World) -> Result<Plan, Refusal> {
     let ttl = ttl(world, &class.spec)?;
     let limits = limits(spec, class)?;
     let storage = storage::plan(spec, &class.spec, limits.memory)?;
+    idle::settle(spec.idle_timeout, &class.spec.idle_timeout)?;
     let execution = execution::settle(&spec.execution, &class.spec.execution)?;
     // Our own image brings the agent into every sandbox anyway.
     for (field, image) in images(spec).filter(|(_, image)| *image != world.settings.agent_image) {

@@ -15,7 +15,7 @@ use k8s_openapi::api::{
     scheduling::v1::PriorityClass,
 };
 
-use super::{Refusal, named};
+use super::{Refusal, idle::LastUse, named};
 use crate::{
     api::{AgentSandbox, EgressPolicy, SandboxClass},
     policy::ClusterRanges,
@@ -69,6 +69,8 @@ pub struct World {
     pub call_keys: Arc<[String]>,
     /// How its hosts that have ports of their own stand.
     pub named: named::View,
+    /// When it was last used.
+    pub last_use: LastUse,
     /// The cluster's own addresses.
     pub cluster: ClusterRanges,
     /// What the installation fixes.

@@ -28,6 +28,7 @@ mod run;
 mod runner;
 mod shares;
 mod status;
+mod uses;
 mod watch;
 
 pub use config::{Options, Timing};

@@ -28,6 +28,7 @@ use crate::{
         self,
         http::{self, Health},
     },
+    used,
 };
 
 /// How long calls have to tell that they were hung up.
@@ -162,8 +163,15 @@ fn app(
 ) -> anyhow::Result<App> {
     let Parts { client, directory, metrics, timing } = parts;
     let reviewer = Reviewer::new(client, options.audiences.clone(), &timing, metrics.clone());
-    let runner =
-        Runner { directory, key, metrics: metrics.clone(), timing, port: options.agent_port, hang_up };
+    let runner = Runner {
+        directory,
+        key,
+        metrics: metrics.clone(),
+        timing,
+        uses: Arc::default(),
+        port: options.agent_port,
+        hang_up,
+    };
     Ok(App {
         reviewer,
         runner: Arc::new(runner),
@@ -188,12 +196,14 @@ fn spawn_admin(
     health: &Health,
     stop: &CancellationToken,
 ) -> tokio::task::JoinHandle<()> {
-    let (app, places) = (app.clone(), places.clone());
+    let (counted, places) = (app.clone(), places.clone());
     let render = move || {
         let connections = (most as usize).saturating_sub(places.available_permits());
-        app.metrics.render(connections, app.buffered.taken(), app.runner.directory.len())
+        counted.metrics.render(connections, counted.buffered.taken(), counted.runner.directory.len())
     };
-    let served = http::serve(listener, health.clone(), render, stop.clone());
+    let uses = app.runner.uses.clone();
+    let routes = used::routes(move |uid, _| uses.used(uid));
+    let served = http::serve(listener, health.clone(), render, routes, stop.clone());
     tokio::spawn(async move {
         if let Err(error) = served.await {
             tracing::error!(%error, "health and metrics ended");

@@ -22,6 +22,7 @@ use super::{
     problem::{Problem, Reason},
     request::Wanted,
     reviews::User,
+    uses::Uses,
 };
 use crate::call::{CallResult, Refusal};
 
@@ -34,6 +35,8 @@ pub(super) struct Runner {
     pub(super) key: Arc<Key>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) timing: Timing,
+    /// When sandboxes were last called.
+    pub(super) uses: Arc<Uses>,
     /// Where agents take calls.
     pub(super) port: u16,
     /// No call may go on.
@@ -89,6 +92,7 @@ impl Cause {
 impl Runner {
     /// Runs it to its end, however it ends.
     pub(super) async fn run<O: Output>(&self, job: &Job, output: &mut O) -> Result<ExecResult, Failed> {
+        let _in_use = self.uses.begin(&job.target.uid);
         let mut record = Record::new(&self.metrics, job);
         let mut progress = Progress::default();
         let ended = self.attempt(job, output, &mut progress).await;

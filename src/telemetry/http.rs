@@ -20,7 +20,7 @@ impl Health {
     }
 }
 
-/// Serves until `stop`. `metrics` makes the OpenMetrics text.
+/// Serves until `stop`. `metrics` makes the OpenMetrics text, `more` is what else a role has to say.
 ///
 /// # Errors
 /// When the listener breaks.
@@ -28,6 +28,7 @@ pub async fn serve(
     listener: TcpListener,
     health: Health,
     metrics: impl Fn() -> String + Clone + Send + Sync + 'static,
+    more: Router,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
     let ready = move || async move {
@@ -44,6 +45,7 @@ pub async fn serve(
     let app = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/metrics", get(render));
+        .route("/metrics", get(render))
+        .merge(more);
     axum::serve(listener, app).with_graceful_shutdown(stop.cancelled_owned()).await
 }

@@ -6,7 +6,7 @@ use super::{Ending, LONGEST_WAIT, Next, SHORT_WAIT, State, Step, after, closes, 
 use crate::{
     api::{Isolation, Reason, Span},
     sandbox::{
-        Plan, Refusal,
+        Plan, Refusal, idle,
         podview::{Kernel, PodState, PodView, Watch},
         world::World,
     },
@@ -123,6 +123,14 @@ fn running(
         }
         _ => {}
     }
+    let idle = idle::due(world, since, world.last_use.at);
+    if let Some(due) = idle.filter(|due| now >= *due && world.last_use.asked) {
+        let allowed = idle::timeout(world).map(|span| span.to_string()).unwrap_or_default();
+        let message = format!(
+            "no call, no file and no byte of egress for {allowed}, which was over at {due:.0}; spec.idleTimeout says how long that may be"
+        );
+        return end(Reason::IdleTimeout, message, now);
+    }
     let refused = plan.err().cloned();
     let step = match (plan, lower(world, pod)) {
         (Ok(_), Some(seconds)) => Step::LowerDeadline(seconds),
@@ -132,6 +140,7 @@ fn running(
         Watch::Unseen => until(fence_seen_by(since), now).max(SHORT_WAIT),
         Watch::None | Watch::Holds | Watch::Fell => LONGEST_WAIT,
     };
+    let wait = idle.map_or(wait, |due| wait.min(until(due, now).max(SHORT_WAIT)));
     Next { step, state: State::Running { since, isolation, refused }, wait }
 }
 

@@ -13,6 +13,7 @@ use crate::{
     api::{ConditionType, Reason},
     sandbox::{
         World,
+        idle::LastUse,
         lifecycle::{self, Next, State, Step},
         plan,
         world::PodSlot,
@@ -193,6 +194,38 @@ fn an_extendable_pod_carries_the_most_and_ends_by_the_ttl() {
         changed(world, &[("/spec/ttl", json!("30m")), ("/status/expiresAt", json!(at(600).to_string()))]);
     assert!(matches!(next(&raised, at(700)).state, State::Running { refused: None, .. }));
     ends(&next(&raised, at(1800)), Reason::TtlExpired, &DELETE_AT_ONCE);
+}
+
+#[test]
+fn what_nobody_uses_ends_once_everybody_was_asked() {
+    let span = |seconds| jiff::SignedDuration::from_secs(seconds);
+    let idle = |timeout: &str| changed(running(), &[("/spec/idleTimeout", json!(timeout))]);
+    let used = |world: World, at, asked| World { last_use: LastUse { at, asked }, ..world };
+    let runs = |world: &World, now| matches!(next(world, now).state, State::Running { .. });
+    let State::Running { since, .. } = next(&running(), at(5)).state else { panic!() };
+    let due = since + span(120);
+
+    let never = |asked| used(idle("2m"), None, asked);
+    assert!(runs(&never(true), due - span(1)) && runs(&never(false), due));
+    ends(&next(&never(true), due), Reason::IdleTimeout, &DELETE);
+    assert!(next(&never(false), due - span(30)).wait <= Duration::from_secs(30));
+    assert!(next(&never(false), due).wait <= Duration::from_secs(1), "it is asked again soon");
+
+    let later = used(idle("2m"), Some(since + span(60)), true);
+    assert!(runs(&later, due + span(59)));
+    ends(&next(&later, due + span(60)), Reason::IdleTimeout, &DELETE);
+    // Before its workload ran nobody could use it.
+    ends(&next(&used(idle("2m"), Some(at(0)), true), due), Reason::IdleTimeout, &DELETE);
+    // The ttl has the last word, and what is asked for beyond the class counts for nothing.
+    ends(&next(&used(idle("9m"), Some(at(590)), true), at(600)), Reason::TtlExpired, &DELETE_AT_ONCE);
+    let short = with(class(), &[("/spec/idleTimeout", json!({"default": "2m", "max": "3m"}))]);
+    let short = |timeout: &str| {
+        let world = with_pod(world(short.clone(), sandbox()), running_status());
+        used(changed(world, &[("/spec/idleTimeout", json!(timeout))]), None, true)
+    };
+    assert!(runs(&short("3m"), due));
+    assert_eq!(plan(&short("4m")).unwrap_err().reason, Reason::ExceedsClass);
+    ends(&next(&short("4m"), due), Reason::IdleTimeout, &DELETE);
 }
 
 #[test]
