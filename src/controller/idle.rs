@@ -51,17 +51,18 @@ impl Idle {
     }
 }
 
-/// When the sandbox was last used. Asks only if it would end on what is known.
-pub(super) async fn look(context: &Context, world: &World, now: Timestamp) -> LastUse {
-    let (Some(uid), Some((since, address))) = (world.sandbox.uid(), running(world)) else {
-        return LastUse::default();
-    };
+/// When the sandbox was last used. Asks only if it would end on what is known; nothing if there is nobody to ask, or it does not run.
+pub(super) async fn look(context: &Context, world: &World, now: Timestamp) -> Option<LastUse> {
+    if !context.idle.asks {
+        return None;
+    }
+    let (uid, (since, address)) = (world.sandbox.uid()?, running(world)?);
     let known = context.idle.lock().get(&uid).copied();
     let unasked = LastUse { at: known, asked: false };
-    if !context.idle.asks || idle::due(world, since, known).is_none_or(|due| now < due) {
-        return unasked;
+    if idle::due(world, since, known).is_none_or(|due| now < due) {
+        return Some(unasked);
     }
-    match ask(context, &uid, address, now).await {
+    let last = match ask(context, &uid, address, now).await {
         Ok(last) => {
             let last = known.into_iter().chain([last]).max();
             if let Some(last) = last {
@@ -77,7 +78,8 @@ pub(super) async fn look(context: &Context, world: &World, now: Timestamp) -> La
             );
             unasked
         }
-    }
+    };
+    Some(last)
 }
 
 /// Since when its workload runs, and where; only if it has run for long enough to be idle.

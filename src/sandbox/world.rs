@@ -69,8 +69,8 @@ pub struct World {
     pub call_keys: Arc<[String]>,
     /// How its hosts that have ports of their own stand.
     pub named: named::View,
-    /// When it was last used.
-    pub last_use: LastUse,
+    /// When it was last used. None where nobody can be asked: then nothing is idle.
+    pub last_use: Option<LastUse>,
     /// The cluster's own addresses.
     pub cluster: ClusterRanges,
     /// What the installation fixes.

@@ -1,5 +1,7 @@
 //! While there is a pod: whether it starts in time, runs on what was promised, and how it ended.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::{Ending, LONGEST_WAIT, Next, SHORT_WAIT, State, Step, after, closes, seconds_ceil, slow, until};
@@ -14,6 +16,8 @@ use crate::{
 
 /// Within this an open fence must be noticed.
 const FENCE_NOTICED: Span = Span::from_secs(15);
+/// How soon those who may know of a use are asked again when not all of them answered.
+const ASKED_AGAIN: Duration = Duration::from_secs(5);
 /// How far a pod's own deadline may lie behind the sandbox's before it is lowered.
 const DEADLINE_SLACK: i64 = 2;
 
@@ -123,8 +127,8 @@ fn running(
         }
         _ => {}
     }
-    let idle = idle::due(world, since, world.last_use.at);
-    if let Some(due) = idle.filter(|due| now >= *due && world.last_use.asked) {
+    let idle = world.last_use.and_then(|last| Some((idle::due(world, since, last.at)?, last.asked)));
+    if let Some((due, true)) = idle.filter(|(due, _)| now >= *due) {
         let allowed = idle::timeout(world).map(|span| span.to_string()).unwrap_or_default();
         let message = format!(
             "no call, no file and no byte of egress for {allowed}, which was over at {due:.0}; spec.idleTimeout says how long that may be"
@@ -140,7 +144,11 @@ fn running(
         Watch::Unseen => until(fence_seen_by(since), now).max(SHORT_WAIT),
         Watch::None | Watch::Holds | Watch::Fell => LONGEST_WAIT,
     };
-    let wait = idle.map_or(wait, |due| wait.min(until(due, now).max(SHORT_WAIT)));
+    let wait = match idle {
+        Some((due, _)) if now >= due => wait.min(ASKED_AGAIN),
+        Some((due, _)) => wait.min(until(due, now)),
+        None => wait,
+    };
     Next { step, state: State::Running { since, isolation, refused }, wait }
 }
 

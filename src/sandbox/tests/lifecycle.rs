@@ -200,7 +200,7 @@ fn an_extendable_pod_carries_the_most_and_ends_by_the_ttl() {
 fn what_nobody_uses_ends_once_everybody_was_asked() {
     let span = |seconds| jiff::SignedDuration::from_secs(seconds);
     let idle = |timeout: &str| changed(running(), &[("/spec/idleTimeout", json!(timeout))]);
-    let used = |world: World, at, asked| World { last_use: LastUse { at, asked }, ..world };
+    let used = |world: World, at, asked| World { last_use: Some(LastUse { at, asked }), ..world };
     let runs = |world: &World, now| matches!(next(world, now).state, State::Running { .. });
     let State::Running { since, .. } = next(&running(), at(5)).state else { panic!() };
     let due = since + span(120);
@@ -209,7 +209,8 @@ fn what_nobody_uses_ends_once_everybody_was_asked() {
     assert!(runs(&never(true), due - span(1)) && runs(&never(false), due));
     ends(&next(&never(true), due), Reason::IdleTimeout, &DELETE);
     assert!(next(&never(false), due - span(30)).wait <= Duration::from_secs(30));
-    assert!(next(&never(false), due).wait <= Duration::from_secs(1), "it is asked again soon");
+    assert_eq!(next(&never(false), due).wait, Duration::from_secs(5), "it is asked again soon");
+    assert!(runs(&idle("2m"), due), "where nobody can be asked nothing is idle");
 
     let later = used(idle("2m"), Some(since + span(60)), true);
     assert!(runs(&later, due + span(59)));

@@ -101,7 +101,7 @@ fn world(class: Value, sandbox: Value) -> World {
         authority: None,
         call_keys: Arc::default(),
         named: super::named::View::None,
-        last_use: super::idle::LastUse::default(),
+        last_use: None,
         cluster: ClusterRanges::new(["10.244.0.0/16".parse().unwrap()]),
         settings: Arc::new(Settings {
             agent_image: "glovebox.dev/glovebox:1".into(),
