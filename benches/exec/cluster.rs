@@ -63,7 +63,8 @@ impl Bench {
         let token = self.token().await?;
         create::<AgentSandbox>(&self.api(), json!({
             "metadata": {"name": SANDBOX},
-            "spec": {"className": NAME, "image": image, "ttl": "30m", "resources": {"cpu": "1", "memory": "256Mi"}},
+            "spec": {"className": NAME, "image": image, "ttl": "30m", "workspace": {"size": "16Mi"},
+                         "resources": {"cpu": "1", "memory": "256Mi"}},
         })).await?;
         create::<Pod>(
             &self.api(),
