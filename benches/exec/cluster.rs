@@ -61,11 +61,15 @@ impl Bench {
         let there = |account: Option<&ServiceAccount>| account.is_some();
         timeout(PATIENCE, await_condition(self.api(), "default", there)).await??;
         let token = self.token().await?;
-        create::<AgentSandbox>(&self.api(), json!({
-            "metadata": {"name": SANDBOX},
-            "spec": {"className": NAME, "image": image, "ttl": "30m", "workspace": {"size": "16Mi"},
-                         "resources": {"cpu": "1", "memory": "256Mi"}},
-        })).await?;
+        create::<AgentSandbox>(
+            &self.api(),
+            json!({
+                "metadata": {"name": SANDBOX},
+                "spec": {"className": NAME, "image": image, "ttl": "30m", "workspace": {"size": "16Mi"},
+                             "resources": {"cpu": "1", "memory": "256Mi"}},
+            }),
+        )
+        .await?;
         create::<Pod>(
             &self.api(),
             json!({

@@ -22,7 +22,7 @@ use k8s_openapi::api::{
     scheduling::v1::PriorityClass,
 };
 use kube::{
-    Client, Resource, ResourceExt,
+    Client, ResourceExt,
     runtime::{Controller, controller, reflector::store::Writer},
 };
 use tokio::net::TcpListener;
@@ -276,7 +276,8 @@ fn sandbox_controller(
     concurrency: u16,
     stop: &CancellationToken,
 ) -> impl Future<Output = ()> + Send + use<> {
-    let concerned = || Concerned(context.stores.clone());
+    let all = Concerned::new(context.stores.clone());
+    let concerned = || all.clone();
     let (by_policy, by_quota, by_runtime) = (concerned(), concerned(), concerned());
     let (by_priority, by_namespace, by_class) = (concerned(), concerned(), concerned());
     let (by_rules, by_service) = (concerned(), concerned());
@@ -291,7 +292,7 @@ fn sandbox_controller(
             by_rules.egress_policy(&policy)
         })
         .watches_stream(watches::stream(context, watches::ours(), around.quotas), move |quota| {
-            by_quota.namespace(quota.meta().namespace.as_deref().unwrap_or_default())
+            by_quota.quota(&quota)
         })
         .watches_stream(watches::stream(context, watches::ours(), around.priority_classes), move |_| {
             by_priority.any()

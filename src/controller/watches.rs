@@ -3,10 +3,17 @@
 //! Every stream is guarded against one bad object, backs off, drops managed fields, and ends by itself after a minute so
 //! that a connection that died in silence is noticed.
 
-use std::{fmt::Debug, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Debug,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::{
+    api::core::v1::{ResourceQuota, ResourceQuotaSpec, Service},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use kube::{
     Api, Resource, ResourceExt,
     runtime::{
@@ -19,7 +26,7 @@ use serde::de::DeserializeOwned;
 
 use super::context::{Context, Guarded, Stores};
 use crate::{
-    api::{AgentSandbox, EgressRule, Protocol, SandboxClass},
+    api::{AgentSandbox, EgressRule, Protocol, SandboxClass, SandboxClassStatus},
     kubernetes::{all, get, watch},
     sandbox::{lifecycle, names},
 };
@@ -75,16 +82,40 @@ where
 
 /// Keys of the sandboxes that something else concerns.
 #[derive(Clone)]
-pub(crate) struct Concerned(pub(crate) Stores);
+pub(crate) struct Concerned {
+    stores: Stores,
+    /// What of each quota and class matters to sandboxes that run, as it was last: most events of both tell of numbers alone.
+    shapes: Arc<Mutex<HashMap<(String, String), Shape>>>,
+}
 
 type Key = ObjectRef<Guarded<AgentSandbox>>;
 
+/// As much of an object as sandboxes with a pod depend on. One that is gone, or can't be read, has none.
+#[derive(Clone, PartialEq)]
+enum Shape {
+    Quota(Option<ResourceQuotaSpec>, BTreeMap<String, String>, Vec<OwnerReference>),
+    Class(Option<String>, Option<i64>, BTreeMap<String, String>, Option<Box<SandboxClassStatus>>),
+}
+
 impl Concerned {
+    pub(crate) fn new(stores: Stores) -> Self {
+        Self { stores, shapes: Arc::default() }
+    }
+
+    /// Whether the object that has this key matters as it did, by what is kept of it; from now on `shape` is.
+    fn is_as_before(&self, key: (String, String), shape: Option<Shape>) -> bool {
+        let mut shapes = self.shapes.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = shapes.remove(&key);
+        let same = before.is_some() && before == shape;
+        shapes.extend(shape.map(|shape| (key, shape)));
+        same
+    }
+
     fn sandboxes(&self, concerns: impl Fn(&AgentSandbox) -> bool) -> Vec<Key> {
         let open = |guarded: &Guarded<AgentSandbox>| {
             guarded.0.as_ref().is_ok_and(|sandbox| !lifecycle::is_finished(sandbox) && concerns(sandbox))
         };
-        self.0
+        self.stores
             .sandboxes
             .state_filter(open)
             .iter()
@@ -116,14 +147,50 @@ impl Concerned {
         })
     }
 
-    /// A quota concerns the sandboxes of its namespace: one that waits may have room now.
+    /// A namespace concerns its sandboxes.
     pub(crate) fn namespace(&self, namespace: &str) -> Vec<Key> {
         self.sandboxes(|sandbox| sandbox.metadata.namespace.as_deref() == Some(namespace))
     }
 
-    /// A class concerns those that name it, and those that name none.
+    /// A quota concerns the sandboxes of its namespace: those that run if it was changed, and of its count alone those that have no
+    /// pod, since there may be room now. It moves with every pod, and must not wake all of them each time.
+    pub(crate) fn quota(&self, quota: &Guarded<ResourceQuota>) -> Vec<Key> {
+        let (namespace, name) = (quota.namespace().unwrap_or_default(), quota.name_any());
+        let shape = get(&self.stores.quotas, &name, Some(&namespace)).map(|quota| {
+            let owners = quota.owner_references().to_vec();
+            Shape::Quota(quota.spec.clone(), quota.labels().clone(), owners)
+        });
+        if self.is_as_before((namespace.clone(), name), shape) {
+            self.sandboxes(|sandbox| {
+                let of = sandbox.metadata.namespace.as_deref();
+                of == Some(&namespace) && !self.has_pod(sandbox)
+            })
+        } else {
+            self.namespace(&namespace)
+        }
+    }
+
+    fn has_pod(&self, sandbox: &AgentSandbox) -> bool {
+        let key = ObjectRef::new(&sandbox.name_any())
+            .within(sandbox.metadata.namespace.as_deref().unwrap_or_default());
+        self.stores.pods.get(&key).is_some()
+    }
+
+    /// A class concerns those that name it, and those that name none; not by how many of them there are.
     pub(crate) fn class(&self, class: &Guarded<SandboxClass>) -> Vec<Key> {
         let name = class.name_any();
+        let shape = get(&self.stores.classes, &name, None).map(|class| {
+            let status = class.status.clone().map(|status| SandboxClassStatus { sandboxes: None, ..status });
+            Shape::Class(
+                class.uid(),
+                class.metadata.generation,
+                class.annotations().clone(),
+                status.map(Box::new),
+            )
+        });
+        if self.is_as_before((String::new(), name.clone()), shape) {
+            return Vec::new();
+        }
         self.sandboxes(|sandbox| sandbox.spec.class_name.as_ref().is_none_or(|wanted| *wanted == name))
     }
 
@@ -136,7 +203,7 @@ impl Concerned {
         self.sandboxes(|sandbox| {
             let egress = &sandbox.spec.egress;
             let namespace = sandbox.metadata.namespace.as_deref();
-            let policy = |name: &String| get(&self.0.egress_policies, name, namespace);
+            let policy = |name: &String| get(&self.stores.egress_policies, name, namespace);
             tcp(&egress.allow)
                 || egress.policies.iter().filter_map(policy).any(|policy| tcp(&policy.spec.rules))
         })

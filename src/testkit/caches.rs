@@ -88,6 +88,7 @@ pub struct Touched {
 /// One process's stores.
 pub struct Caches {
     stores: Stores,
+    concerned: Concerned,
     writers: Writers,
     shown: BTreeMap<&'static str, BTreeMap<Name, Value>>,
     behind: BTreeMap<&'static str, usize>,
@@ -99,7 +100,8 @@ impl Caches {
     #[must_use]
     pub fn new() -> Self {
         let (stores, writers) = Stores::new();
-        Self { stores, writers, shown: BTreeMap::new(), behind: BTreeMap::new(), version: 0 }
+        let concerned = Concerned::new(stores.clone());
+        Self { stores, concerned, writers, shown: BTreeMap::new(), behind: BTreeMap::new(), version: 0 }
     }
 
     /// What the controller reads.
@@ -157,7 +159,7 @@ impl Caches {
             .collect();
         let gone: Vec<&Value> =
             before.iter().filter(|(key, _)| !now.contains_key(*key)).map(|(_, object)| object).collect();
-        let concerned = Concerned(self.stores.clone());
+        let concerned = self.concerned.clone();
         let each = changed.iter().chain(&gone);
         match kind {
             "AgentSandbox" => {
@@ -195,9 +197,7 @@ impl Caches {
             }
             "ResourceQuota" => {
                 fill(&mut self.writers.quotas, now);
-                touched.sandboxes.extend(each.flat_map(|object| {
-                    concerned.namespace(object["metadata"]["namespace"].as_str().unwrap())
-                }));
+                touched.sandboxes.extend(each.flat_map(|object| concerned.quota(&parse(object))));
             }
             "Service" => {
                 fill(&mut self.writers.services, now);
