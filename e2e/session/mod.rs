@@ -17,6 +17,7 @@ use crate::{
     harness::{Cases, Outcome, Runtime, Sandbox, Test, classes::merge, pods, wait},
 };
 
+mod files;
 mod node;
 
 const BASICS: (&str, usize) = (include_str!("basics.py"), 28);
@@ -38,6 +39,7 @@ pub(crate) fn cases(cases: &mut Cases) {
     cases.each_runtime("session::a_runaway_is_gone_at_its_deadline", 700, runaway);
     cases.each_runtime("session::the_workload_gains_nothing_at_its_agents_port", 500, forged);
     cases.add("session::wrong_requests_are_told_what_is_wrong", 400, hostile);
+    files::cases(cases);
     cases.add("session::rights_decide_and_nothing_is_told_before", 600, rights);
 }
 
@@ -53,6 +55,7 @@ struct Toolbox<'a> {
 }
 
 const TOOLBOX: &str = "toolbox";
+const EVERYTHING: &[&str] = &["agentsandboxes", "agentsandboxes/exec", "agentsandboxes/files"];
 
 impl<'a> Toolbox<'a> {
     /// A pod in the test's namespace, with a token that may do everything with sandboxes there.
@@ -63,9 +66,7 @@ impl<'a> Toolbox<'a> {
         let ca = map.data.and_then(|mut data| data.remove("ca.crt")).context("no ca.crt")?;
         let idle = "import time\ntime.sleep(3600)";
         test.ordinary_pod(&test.namespace, TOOLBOX, idle, &json!({})).await?;
-        let token =
-            caller(test, "caller", &["agentsandboxes", "agentsandboxes/exec"], &["get", "create"], None)
-                .await?;
+        let token = caller(test, "caller", EVERYTHING, &["get", "create", "update", "delete"], None).await?;
         let host = format!("glovebox-session.{namespace}.svc");
         Ok(Self { test, facts: json!({"ca": ca, "host": host, "namespace": test.namespace, "token": token}) })
     }

@@ -168,6 +168,7 @@ fn app(
         reviewer,
         runner: Arc::new(runner),
         bounds: options.bounds()?,
+        max_transfer: options.max_transfer.units().context("--max-transfer")?,
         retries: Retries::new(timing.kept),
         calls: Shares::new(options.max_calls.into()),
         buffered: Shares::new(options.max_buffered.units().context("--max-buffered")?),
