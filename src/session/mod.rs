@@ -34,6 +34,7 @@ mod status;
 mod watch;
 
 pub use config::{Options, Timing};
+pub use files::api::{FileDone, FileInfo, FileKind, FileList};
 pub use openapi::document as openapi;
 pub use problem::{Problem, Reason};
 pub use routes::{ROUTES, Route};

@@ -118,7 +118,8 @@ fn an_archive_has_its_bounds() {
     assert_eq!((failure.reason, failure.at.as_deref()), (FileReason::TooMany, Some("d")));
     let small = FileRequest { max_bytes: 4000, ..request(FileOperation::Unpack, "") };
     let long = archive(&[("fits", "x"), ("long", &"x".repeat(5000))]).into_inner().unwrap();
-    assert_eq!(at.run(&small, &[&long]).reason(), Some(FileReason::TooBig));
+    let pieces: Vec<&[u8]> = long.chunks(512).collect();
+    assert_eq!(at.run(&small, &pieces).reason(), Some(FileReason::TooBig));
     assert_eq!(at.names(), ["a", "b", "c", "fits"], "nothing half-written");
     for bytes in [&b"PK\x03\x04 a zip, perhaps"[..], &four[..700], &[b'x'; 4096]] {
         let reason = unpack(&at, "", bytes).reason();

@@ -131,7 +131,7 @@ fn what_is_no_ordinary_file_is_refused_and_not_waited_for() {
 #[test]
 fn whatever_is_swapped_meanwhile_nothing_outside_is_read() {
     let script = "mkdir d; echo inside >d/f; ln -s ../beside e; echo inside >g; mkdir tmp
-        while :; do ln -sfn ../outside l; mv d x; mv e d; ln -sfn g l; mv d e; mv x d; done";
+        while :; do ln -sfn ../outside l; mv d x; mv e d; sleep 0.004; ln -sfn g l; mv d e; mv x d; sleep 0.004; done";
     let at = Workspace::new(Some(script));
     eventually("it begins", || fs::symlink_metadata(at.path.join("l")).ok());
     let mut seen = [0; 3];

@@ -58,7 +58,9 @@ fn it_is_small() {
     let mut container = Recipe::new().idle();
     let process_1 = container.process_1();
     let resident: u64 = status_line(process_1, "VmRSS:").unwrap().trim_end_matches(" kB").parse().unwrap();
-    assert!(resident < 4096, "{resident} kB");
+    // What is shipped is a quarter as big as a build for tests, whose relocations alone are a good part of this.
+    let most = if cfg!(debug_assertions) { 5 << 10 } else { 4 << 10 };
+    assert!(resident < most, "{resident} kB");
     container.signal(Signal::SIGTERM);
     container.end();
 }

@@ -36,7 +36,7 @@ fn end(but: Value) -> Vec<u8> {
 }
 
 async fn within(world: &World, method: &str, below: &str, body: &str) -> Reply {
-    let reply = tokio::time::timeout(Duration::from_secs(5), world.files(method, below, body)).await;
+    let reply = tokio::time::timeout(Duration::from_secs(60), world.files(method, below, body)).await;
     reply.expect("it hangs")
 }
 
