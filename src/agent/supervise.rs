@@ -47,10 +47,11 @@ pub fn run(options: &RunArgs) -> Result<u8, Fault> {
     let variables = environment::workload(env::vars_os().collect(), &options.path_append);
     // Before the workload exists, which could take the port.
     let calls = receive(options.calls.as_ref(), &variables)?;
+    // The same: of what was written before it is watched, nobody is told.
+    let log = LastWords::watch(&options.termination_log);
     let started = establish(options.trust.as_ref()).and_then(|()| start(options, variables));
     let record = match started {
         Ok((main, keeper)) => {
-            let log = LastWords::watch(&options.termination_log);
             let sentry = post(&options.fence)?;
             let ending =
                 Supervisor { signals: &signals, main: Some(main), grace: options.grace, log, sentry, calls }

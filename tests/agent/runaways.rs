@@ -150,11 +150,12 @@ fn a_call_that_is_to_be_kept_goes_on_without_its_session() {
 
 #[test]
 fn calls_hear_that_the_sandbox_ends() {
-    let mut sandbox = Sandbox::shell(
-        Recipe::new().option("--grace", "20000"),
-        "trap 'exit 3' TERM; while :; do sleep 0.05; done",
-    );
-    let mut call = sandbox.call(&shell("trap '' TERM; echo ready; sleep 1000"));
+    let recipe = Recipe::new().option("--grace", "20000");
+    let dir = recipe.scratch().path().to_str().unwrap().to_owned();
+    let workload = format!("trap 'exit 3' TERM; touch {dir}/set; while :; do sleep 0.05; done");
+    let mut sandbox = Sandbox::shell(recipe, &workload);
+    let waits = format!("while [ ! -e {dir}/set ]; do sleep 0.05; done");
+    let mut call = sandbox.call(&shell(&format!("trap '' TERM; {waits}; echo ready; sleep 1000")));
     call.until("ready\n");
     sandbox.container.signal(Signal::SIGTERM);
     assert_eq!(call.end().result.outcome, Outcome::ShutDown);
