@@ -99,6 +99,7 @@ fn moment(name: &str, used: Timestamp, status: &AgentSandboxStatus) -> Result<()
     let finished = status.finished_at.clone().context("no end")?.0;
     let after = finished.duration_since(used).as_secs();
     println!("figure: {name} ended {after} s after its last use, where {IDLE} s are allowed");
-    ensure!((IDLE - 1..=IDLE + WITHIN).contains(&after), "{name} ended {after} s after its last use");
+    // A call has ended for the session a moment before its client knows, and the status leaves a fraction of a second out.
+    ensure!((IDLE - 2..=IDLE + WITHIN).contains(&after), "{name} ended {after} s after its last use");
     Ok(())
 }
