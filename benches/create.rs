@@ -1,6 +1,7 @@
 //! From object created to pod created, beside a bare pod in the same run. Run by `cargo xtask bench create`.
 //!
-//! Rounds are interleaved, so that a noisy machine is noisy for both. A pod counts as created when a watch, opened before,
+//! The cluster is idle whenever something is created: what the scheduler and the controller have to say of the one before is waited
+//! for. Rounds are interleaved, so that a noisy machine is noisy for both. A pod counts as created when a watch, opened before,
 //! delivers it: the same clock and the same path for sandbox and reference. A sandbox counts as created when the API server
 //! answers its creation; the row that begins with the request holds the API server's own time as well. Prints a table, then a JSON line a row, and
 //! fails when the bound is broken.
@@ -16,7 +17,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt};
-use glovebox::api::{AgentSandbox, SandboxClass};
+use glovebox::api::{AgentSandbox, Reason, SandboxClass};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
     Api, Client, ResourceExt,
@@ -131,6 +132,7 @@ async fn measure(client: &Client) -> Result<Measured> {
         pods.create(&post, &bare_pod(&name)?).await?;
         let took = seen(&mut events, &name, started).await?;
         bare.push(took);
+        settled(&mut events, &name).await?;
         let name = format!("sandbox-{round}");
         let started = Instant::now();
         sandboxes.create(&post, &sandbox(&name)?).await?;
@@ -138,6 +140,8 @@ async fn measure(client: &Client) -> Result<Measured> {
         let took = seen(&mut events, &name, started).await?;
         asked.push(took);
         ours.push(took.saturating_sub(created.duration_since(started)));
+        settled(&mut events, &name).await?;
+        told(&sandboxes, &name).await?;
         if round == 0 {
             ours.clear();
             asked.clear();
@@ -166,6 +170,42 @@ async fn seen(
     tokio::time::timeout(Duration::from_secs(30), wait)
         .await
         .with_context(|| format!("pod {name} was not made within 30 s"))?
+}
+
+/// Waits until the scheduler has had its say on a pod.
+async fn settled(
+    events: &mut (impl futures::Stream<Item = kube::Result<WatchEvent<Pod>>> + Unpin),
+    name: &str,
+) -> Result<()> {
+    let scheduled = |pod: &Pod| {
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
+        conditions.unwrap_or_default().iter().any(|one| one.type_ == "PodScheduled")
+    };
+    let wait = async {
+        while let Some(event) = events.try_next().await? {
+            match event {
+                WatchEvent::Modified(pod) if pod.name_any() == name && scheduled(&pod) => return Ok(()),
+                WatchEvent::Error(status) => bail!("the watch ended: {}", status.message),
+                _ => {}
+            }
+        }
+        bail!("the watch ended")
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(30), wait).await;
+    waited.with_context(|| format!("the scheduler did not look at pod {name} within 30 s"))?
+}
+
+/// Waits until the controller has said of a sandbox that no node takes its pod.
+async fn told(sandboxes: &Api<AgentSandbox>, name: &str) -> Result<()> {
+    let told = |sandbox: Option<&AgentSandbox>| {
+        let reason = sandbox.and_then(|sandbox| sandbox.status.as_ref()?.reason.as_deref());
+        reason == Some(Reason::Unschedulable.as_str())
+    };
+    let wait = kube::runtime::wait::await_condition(sandboxes.clone(), name, told);
+    tokio::time::timeout(Duration::from_secs(30), wait)
+        .await
+        .with_context(|| format!("sandbox {name} was not said to be unschedulable within 30 s"))??;
+    Ok(())
 }
 
 fn bare_pod(name: &str) -> Result<Pod> {
