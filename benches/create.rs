@@ -115,13 +115,12 @@ struct Measured {
 async fn measure(client: &Client) -> Result<Measured> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let sandboxes: Api<AgentSandbox> = Api::namespaced(client.clone(), NAMESPACE);
-    let version = pods
-        .list_metadata(&kube::api::ListParams::default())
-        .await?
-        .metadata
-        .resource_version
-        .unwrap_or_default();
-    let mut events = pods.watch(&WatchParams::default().timeout(290), &version).await?.boxed();
+    let params = WatchParams::default().timeout(290);
+    let now = kube::api::ListParams::default();
+    let version = pods.list_metadata(&now).await?.metadata.resource_version.unwrap_or_default();
+    let mut events = pods.watch(&params, &version).await?.boxed();
+    let version = sandboxes.list_metadata(&now).await?.metadata.resource_version.unwrap_or_default();
+    let mut said = sandboxes.watch(&params, &version).await?.boxed();
     let post = PostParams::default();
     let (mut ours, mut asked, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     let mut before = Usage::read(ROLE);
@@ -141,7 +140,7 @@ async fn measure(client: &Client) -> Result<Measured> {
         asked.push(took);
         ours.push(took.saturating_sub(created.duration_since(started)));
         settled(&mut events, &name).await?;
-        told(&sandboxes, &name).await?;
+        told(&mut said, &name).await?;
         if round == 0 {
             ours.clear();
             asked.clear();
@@ -195,17 +194,30 @@ async fn settled(
     waited.with_context(|| format!("the scheduler did not look at pod {name} within 30 s"))?
 }
 
-/// Waits until the controller has said of a sandbox that no node takes its pod.
-async fn told(sandboxes: &Api<AgentSandbox>, name: &str) -> Result<()> {
-    let told = |sandbox: Option<&AgentSandbox>| {
-        let reason = sandbox.and_then(|sandbox| sandbox.status.as_ref()?.reason.as_deref());
-        reason == Some(Reason::Unschedulable.as_str())
+/// Waits until the controller has said of a sandbox that no node takes its pod. By a watch that stays open: one for each would
+/// take the connection along that the next request is made on.
+async fn told(
+    events: &mut (impl futures::Stream<Item = kube::Result<WatchEvent<AgentSandbox>>> + Unpin),
+    name: &str,
+) -> Result<()> {
+    let reason = |sandbox: &AgentSandbox| sandbox.status.as_ref().and_then(|status| status.reason.clone());
+    let wait = async {
+        while let Some(event) = events.try_next().await? {
+            match event {
+                WatchEvent::Modified(sandbox)
+                    if sandbox.name_any() == name
+                        && reason(&sandbox).as_deref() == Some(Reason::Unschedulable.as_str()) =>
+                {
+                    return Ok(());
+                }
+                WatchEvent::Error(status) => bail!("the watch ended: {}", status.message),
+                _ => {}
+            }
+        }
+        bail!("the watch ended")
     };
-    let wait = kube::runtime::wait::await_condition(sandboxes.clone(), name, told);
-    tokio::time::timeout(Duration::from_secs(30), wait)
-        .await
-        .with_context(|| format!("sandbox {name} was not said to be unschedulable within 30 s"))??;
-    Ok(())
+    let waited = tokio::time::timeout(Duration::from_secs(30), wait).await;
+    waited.with_context(|| format!("sandbox {name} was not said to be unschedulable within 30 s"))?
 }
 
 fn bare_pod(name: &str) -> Result<Pod> {
