@@ -6,6 +6,8 @@
 //! answers its creation; the row that begins with the request holds the API server's own time as well. Prints a table, then a JSON line a row, and
 //! fails when the bound is broken.
 
+#[path = "common/ended.rs"]
+mod ended;
 #[path = "common/usage.rs"]
 mod usage;
 
@@ -42,13 +44,7 @@ const ROLE: &str = "controller";
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    ended::ended(run().await)
 }
 
 async fn run() -> Result<()> {
@@ -151,62 +147,21 @@ async fn measure(client: &Client) -> Result<Measured> {
     Ok(Measured { ours, asked, bare, used: Usage::read(ROLE).since(&before) })
 }
 
-async fn seen(
-    events: &mut (impl futures::Stream<Item = kube::Result<WatchEvent<Pod>>> + Unpin),
-    name: &str,
-    started: Instant,
-) -> Result<Duration> {
-    let wait = async {
-        while let Some(event) = events.try_next().await? {
-            match event {
-                WatchEvent::Added(pod) if pod.name_any() == name => return Ok(started.elapsed()),
-                WatchEvent::Error(status) => bail!("the watch ended: {}", status.message),
-                _ => {}
-            }
-        }
-        bail!("the watch ended")
-    };
-    tokio::time::timeout(Duration::from_secs(30), wait)
-        .await
-        .with_context(|| format!("pod {name} was not made within 30 s"))?
-}
+type Events<K> = futures::stream::BoxStream<'static, kube::Result<WatchEvent<K>>>;
 
-/// Waits until the scheduler has had its say on a pod.
-async fn settled(
-    events: &mut (impl futures::Stream<Item = kube::Result<WatchEvent<Pod>>> + Unpin),
+/// Waits for an event of the object of this name that fits; `what` did not happen if none comes. Each kind has one watch, which
+/// stays open: one for each wait would take the connection along that the next request is made on.
+async fn until<K: ResourceExt>(
+    events: &mut Events<K>,
     name: &str,
+    what: &str,
+    fits: impl Fn(&WatchEvent<K>) -> bool,
 ) -> Result<()> {
-    let scheduled = |pod: &Pod| {
-        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
-        conditions.unwrap_or_default().iter().any(|one| one.type_ == "PodScheduled")
-    };
     let wait = async {
         while let Some(event) = events.try_next().await? {
-            match event {
-                WatchEvent::Modified(pod) if pod.name_any() == name && scheduled(&pod) => return Ok(()),
-                WatchEvent::Error(status) => bail!("the watch ended: {}", status.message),
-                _ => {}
-            }
-        }
-        bail!("the watch ended")
-    };
-    let waited = tokio::time::timeout(Duration::from_secs(30), wait).await;
-    waited.with_context(|| format!("the scheduler did not look at pod {name} within 30 s"))?
-}
-
-/// Waits until the controller has said of a sandbox that no node takes its pod. By a watch that stays open: one for each would
-/// take the connection along that the next request is made on.
-async fn told(
-    events: &mut (impl futures::Stream<Item = kube::Result<WatchEvent<AgentSandbox>>> + Unpin),
-    name: &str,
-) -> Result<()> {
-    let reason = |sandbox: &AgentSandbox| sandbox.status.as_ref().and_then(|status| status.reason.clone());
-    let wait = async {
-        while let Some(event) = events.try_next().await? {
-            match event {
-                WatchEvent::Modified(sandbox)
-                    if sandbox.name_any() == name
-                        && reason(&sandbox).as_deref() == Some(Reason::Unschedulable.as_str()) =>
+            match &event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object)
+                    if object.name_any() == name && fits(&event) =>
                 {
                     return Ok(());
                 }
@@ -217,7 +172,33 @@ async fn told(
         bail!("the watch ended")
     };
     let waited = tokio::time::timeout(Duration::from_secs(30), wait).await;
-    waited.with_context(|| format!("sandbox {name} was not said to be unschedulable within 30 s"))?
+    waited.with_context(|| format!("{name} {what} within 30 s"))?
+}
+
+/// How long it took until a pod was there.
+async fn seen(pods: &mut Events<Pod>, name: &str, started: Instant) -> Result<Duration> {
+    until(pods, name, "was not made", |event| matches!(event, WatchEvent::Added(_))).await?;
+    Ok(started.elapsed())
+}
+
+/// Waits until the scheduler has had its say on a pod.
+async fn settled(pods: &mut Events<Pod>, name: &str) -> Result<()> {
+    until(pods, name, "was not looked at by the scheduler", |event| {
+        let WatchEvent::Modified(pod) = event else { return false };
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
+        conditions.unwrap_or_default().iter().any(|one| one.type_ == "PodScheduled")
+    })
+    .await
+}
+
+/// Waits until the controller has said of a sandbox that no node takes its pod.
+async fn told(sandboxes: &mut Events<AgentSandbox>, name: &str) -> Result<()> {
+    until(sandboxes, name, "was not said to be unschedulable", |event| {
+        let WatchEvent::Modified(sandbox) = event else { return false };
+        let reason = sandbox.status.as_ref().and_then(|status| status.reason.as_deref());
+        reason == Some(Reason::Unschedulable.as_str())
+    })
+    .await
 }
 
 fn bare_pod(name: &str) -> Result<Pod> {

@@ -11,6 +11,8 @@
 mod clients;
 #[path = "common/gateway.rs"]
 mod common;
+#[path = "common/ended.rs"]
+mod ended;
 #[path = "crowds/gateway.rs"]
 mod gateway;
 #[path = "crowds/neighbour.rs"]
@@ -64,13 +66,7 @@ fn main() -> ExitCode {
         ["role", role @ ..] => play(role),
         _ => run(words.contains(&"--quick")),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    ended::ended(done)
 }
 
 fn play(role: &[&str]) -> Result<()> {

@@ -11,6 +11,8 @@
 
 #[path = "common/gateway.rs"]
 mod common;
+#[path = "common/ended.rs"]
+mod ended;
 #[path = "egress/load.rs"]
 mod load;
 #[path = "egress/measure.rs"]
@@ -45,13 +47,7 @@ fn main() -> ExitCode {
         ["role", role @ ..] => roles::play(role),
         _ => run(words.contains(&"--quick"), words.contains(&"--without-others")),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    ended::ended(done)
 }
 
 fn run(quick: bool, without_others: bool) -> Result<()> {

@@ -7,6 +7,8 @@
 
 #[path = "exec/cluster.rs"]
 mod cluster;
+#[path = "common/ended.rs"]
+mod ended;
 #[path = "exec/report.rs"]
 mod report;
 #[path = "common/usage.rs"]
@@ -43,13 +45,7 @@ struct Took {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    ended::ended(run().await)
 }
 
 async fn run() -> Result<()> {

@@ -16,10 +16,7 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::{
-    io::AsyncReadExt as _,
-    time::{sleep, timeout},
-};
+use tokio::{io::AsyncReadExt as _, time::timeout};
 
 const NAME: &str = "glovebox-bench-exec";
 const SANDBOX: &str = "warm";
@@ -204,16 +201,8 @@ where
 {
     let object: K = serde_json::from_value(object)?;
     let kind = K::kind(&());
-    let mut tries = 0;
-    loop {
-        match api.create(&PostParams::default(), &object).await {
-            Ok(_) => return Ok(()),
-            // What a namespace needs is made after it, by others.
-            Err(kube::Error::Api(status)) if status.code == 403 && tries < 50 => tries += 1,
-            Err(error) => return Err(error).with_context(|| format!("{kind} {}", object.name_any())),
-        }
-        sleep(Duration::from_millis(100)).await;
-    }
+    let made = api.create(&PostParams::default(), &object).await;
+    made.map(|_| ()).with_context(|| format!("{kind} {}", object.name_any()))
 }
 
 fn with(facts: &Value, key: &str, value: &Value) -> Value {
