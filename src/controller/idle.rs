@@ -56,10 +56,16 @@ pub(super) async fn look(context: &Context, world: &World, now: Timestamp) -> Op
     if !context.idle.asks {
         return None;
     }
-    let (uid, (since, address)) = (world.sandbox.uid()?, running(world)?);
+    let uid = world.sandbox.uid()?;
     let known = context.idle.lock().get(&uid).copied();
     let unasked = LastUse { at: known, asked: false };
-    if idle::due(world, since, known).is_none_or(|due| now < due) {
+    let early = |since| idle::due(world, since, known).is_none_or(|due| now < due);
+    // It can't have run for longer than it exists, which is known without reading its pod.
+    if early(world.created()) {
+        return Some(unasked);
+    }
+    let (since, address) = running(world)?;
+    if early(since) {
         return Some(unasked);
     }
     let last = match ask(context, &uid, address, now).await {
@@ -82,7 +88,7 @@ pub(super) async fn look(context: &Context, world: &World, now: Timestamp) -> Op
     Some(last)
 }
 
-/// Since when its workload runs, and where; only if it has run for long enough to be idle.
+/// Since when its workload runs, and where.
 fn running(world: &World) -> Option<(Timestamp, IpAddr)> {
     let pod = world.own_pod()?;
     let address = pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()?;

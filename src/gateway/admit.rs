@@ -109,9 +109,7 @@ impl Gateway {
             self.alarms.severe(who.map(|tenant| &tenant.identity), source, entry, refusal);
         }
     }
-}
 
-impl Gateway {
     /// When the sandbox with this uid, whose pod has this address, was last used.
     pub(super) fn used(&self, uid: &str, address: IpAddr) -> Used {
         let now = self.clock.now();

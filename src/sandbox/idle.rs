@@ -7,7 +7,7 @@ use super::{Refusal, lifecycle::after, world::World};
 use crate::api::{IdleBounds, Reason, Span};
 
 /// What is known of a sandbox's last use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastUse {
     /// When that was, as far as anybody has said.
     pub at: Option<Timestamp>,

@@ -79,6 +79,12 @@ impl Bounds {
     }
 }
 
+/// What the status of a sandbox says of which nothing else is said.
+#[cfg(test)]
+pub(super) fn usual() -> serde_json::Value {
+    serde_json::json!({"timeout": "30s", "maxTimeout": "10m", "outputBytes": "1Mi", "maxOutputBytes": "64Mi", "maxConcurrent": 8})
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -41,6 +41,15 @@ fn the_chart_lets_the_session_reach_agents() {
     assert!(!ports::NAMED.contains(&ports::CALLS));
 }
 
+/// Where replicas say when a sandbox was last used: the controller may ask, and gateway and session answer.
+#[test]
+fn the_chart_lets_the_controller_ask_when_a_sandbox_was_used() {
+    for policy in ["networkpolicy.yaml", "gateway/networkpolicy.yaml", "session/networkpolicy.yaml"] {
+        let text = file(&format!("charts/glovebox/templates/{policy}"));
+        assert!(text.contains(&format!("- {{port: {}, protocol: TCP}}", ports::ADMIN)), "{policy}");
+    }
+}
+
 /// The range of ports that stand for hosts, in the gateway's own policy; the fence has it from the same place as the controller.
 #[test]
 fn the_chart_opens_the_ports_that_stand_for_hosts() {

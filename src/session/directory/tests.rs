@@ -5,10 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-
-fn execution() -> Value {
-    json!({"timeout": "30s", "maxTimeout": "10m", "outputBytes": "1Mi", "maxOutputBytes": "64Mi", "maxConcurrent": 8})
-}
+use crate::session::bounds::usual;
 
 fn sandbox(uid: &str, phase: &str, ready: bool) -> Value {
     let status = if ready { "True" } else { "False" };
@@ -16,7 +13,7 @@ fn sandbox(uid: &str, phase: &str, ready: bool) -> Value {
         "apiVersion": "glovebox.dev/v1alpha1", "kind": "AgentSandbox",
         "metadata": {"name": "s", "namespace": "a", "uid": uid},
         "spec": {"image": "i"},
-        "status": {"phase": phase, "podName": "s", "execution": execution(), "conditions": [
+        "status": {"phase": phase, "podName": "s", "execution": usual(), "conditions": [
             {"type": "Ready", "status": status, "reason": "Starting", "message": "the image is pulled", "lastTransitionTime": "2026-01-01T00:00:00Z"},
         ]},
     })

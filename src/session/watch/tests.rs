@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use tower::service_fn;
 
 use super::*;
-use crate::session::{Reason, directory::Target};
+use crate::session::{Reason, bounds::usual, directory::Target};
 
 type Line = Result<String, Infallible>;
 
@@ -36,15 +36,11 @@ fn line(kind: &str, object: &Value) -> Line {
     Ok(json!({"type": kind, "object": object}).to_string() + "\n")
 }
 
-fn execution() -> Value {
-    json!({"timeout": "30s", "maxTimeout": "10m", "outputBytes": "1Mi", "maxOutputBytes": "64Mi", "maxConcurrent": 8})
-}
-
 fn sandbox(name: &str, uid: &str) -> Value {
     json!({
         "apiVersion": "glovebox.dev/v1alpha1", "kind": "AgentSandbox",
         "metadata": {"name": name, "namespace": "a", "uid": uid, "resourceVersion": "1"}, "spec": {"image": "i"},
-        "status": {"phase": "Running", "podName": name, "execution": execution(), "conditions": [
+        "status": {"phase": "Running", "podName": name, "execution": usual(), "conditions": [
             {"type": "Ready", "status": "True", "reason": "Running", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
         ]},
     })
