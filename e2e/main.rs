@@ -8,6 +8,7 @@ mod admission;
 mod alone;
 mod api;
 mod attacks;
+mod cli;
 mod conformance;
 mod disk;
 mod egress;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     idle::cases(&mut cases);
     quota::cases(&mut cases);
     session::cases(&mut cases);
+    cli::cases(&mut cases);
     alone::cases(&mut cases);
     let code = runner::main(cases);
     conformance::table::print();

@@ -9,6 +9,9 @@ pub mod api;
 /// What a session says to a sandbox's agent and what comes back: frames, requests, results, parsed as hostile input. Pure.
 #[cfg(any(feature = "agent", feature = "controller", feature = "session"))]
 pub mod call;
+/// What a person runs: sandboxes made, used, looked at and ended from a terminal, and a cluster examined.
+#[cfg(feature = "cli")]
+pub mod cli;
 /// observe -> plan -> desired -> apply -> status, against an API server.
 #[cfg(feature = "controller")]
 pub mod controller;

@@ -1,6 +1,10 @@
-//! The roles as subcommands; no logic.
+//! The roles, and what a person does, as subcommands; no logic.
+
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+#[cfg(feature = "cli")]
+use glovebox::cli;
 #[cfg(feature = "gateway")]
 use glovebox::gateway;
 #[cfg(feature = "session")]
@@ -25,23 +29,53 @@ struct Cli {
     role: Role,
 }
 
+/// What runs in the cluster comes after what a person runs.
 #[derive(Debug, Subcommand)]
 enum Role {
+    #[cfg(feature = "cli")]
+    #[command(flatten)]
+    Person(cli::Command),
     #[cfg(feature = "controller")]
+    #[command(display_order = 100)]
     Controller(controller::Options),
     #[cfg(feature = "controller")]
+    #[command(display_order = 103)]
     Crds(definitions::Options),
     #[cfg(feature = "controller")]
+    #[command(display_order = 104)]
     Cleanup(cleanup::Options),
     #[cfg(feature = "gateway")]
+    #[command(display_order = 101)]
     Gateway(Box<gateway::Options>),
     #[cfg(feature = "session")]
+    #[command(display_order = 102)]
     Session(Box<session::Options>),
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    match Cli::parse().role {
+fn main() -> ExitCode {
+    let role = asked();
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error.into()),
+    };
+    let code = runtime.block_on(act(role));
+    // A read of a terminal can't be ended, so that nobody waits for one.
+    runtime.shutdown_background();
+    code
+}
+
+fn asked() -> Role {
+    #[cfg(feature = "cli")]
+    if cli::is_plugin(std::env::args_os().next().as_deref()) {
+        return Role::Person(cli::Plugin::of_kubectl().command);
+    }
+    Cli::parse().role
+}
+
+async fn act(role: Role) -> ExitCode {
+    let ended = match role {
+        #[cfg(feature = "cli")]
+        Role::Person(command) => return cli::carry_out(command).await.into(),
         #[cfg(feature = "controller")]
         Role::Controller(options) => {
             telemetry::log(options.log_format);
@@ -67,5 +101,12 @@ async fn main() -> anyhow::Result<()> {
             telemetry::log(options.log_format);
             session::run(*options).await
         }
-    }
+    };
+    ended.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
+}
+
+/// As the standard library tells the error of `main`.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("Error: {error:?}");
+    ExitCode::FAILURE
 }

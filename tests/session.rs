@@ -7,6 +7,8 @@ mod access;
 mod agent;
 #[path = "session/calls.rs"]
 mod calls;
+#[path = "session/certificates.rs"]
+mod certificates;
 #[path = "session/client.rs"]
 mod client;
 #[path = "session/cluster.rs"]

@@ -106,7 +106,7 @@ impl<'a> Toolbox<'a> {
 }
 
 /// A service account with these rights in the test's namespace, and a token of it.
-async fn caller(
+pub(crate) async fn caller(
     test: &Test,
     name: &str,
     resources: &[&str],

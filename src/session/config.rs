@@ -26,6 +26,10 @@ pub struct Options {
     /// Serve without TLS: tokens can be read by whoever sees the network. For tests.
     #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
     pub insecure_http: bool,
+    /// Take client certificates that the cluster's own authority for users has signed, too. It is read from the ConfigMap
+    /// kube-system/extension-apiserver-authentication, and again when it changes.
+    #[arg(long, conflicts_with = "insecure_http")]
+    pub client_certificates: bool,
     /// Ed25519 key that calls are signed with, as PKCS#8 PEM; sandboxes know its public half. Read again when it changes.
     #[arg(long, env = "GLOVEBOX_SIGNING_KEY")]
     pub signing_key: PathBuf,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::{
     body::{Body, Bytes},
-    http::{HeaderMap, StatusCode},
+    http::{HeaderMap, StatusCode, request::Parts},
     response::Response,
 };
 use tokio::{sync::mpsc, time::timeout};
@@ -45,17 +45,17 @@ struct Room {
 pub(super) async fn exec(
     app: &Arc<App>,
     at: Place,
-    headers: &HeaderMap,
+    request: &Parts,
     body: Body,
 ) -> Result<Response, Problem> {
-    let (user, key) = match admitted(app, &at, headers).await {
+    let (user, key) = match admitted(app, &at, request).await {
         Ok(admitted) => admitted,
         Err(problem) => {
             body::throw_away(body.into_data_stream(), body::TO_ANYBODY).await;
             return Err(problem);
         }
     };
-    let room = match body_room(app, &at, headers) {
+    let room = match body_room(app, &at, &request.headers) {
         Ok(room) => room,
         Err(problem) => {
             body::throw_away(body.into_data_stream(), body::TO_CALLERS).await;
@@ -83,15 +83,11 @@ pub(super) async fn exec(
 }
 
 /// Who it is, if they may, and the key of the call. Nothing of the body is read for somebody who may not.
-async fn admitted(
-    app: &App,
-    at: &Place,
-    headers: &HeaderMap,
-) -> Result<(Arc<User>, Option<Vec<u8>>), Problem> {
-    let user = app.reviewer.who(headers).await?;
+async fn admitted(app: &App, at: &Place, request: &Parts) -> Result<(Arc<User>, Option<Vec<u8>>), Problem> {
+    let user = app.reviewer.who(request).await?;
     app.reviewer.may(&user, Right::Exec, &at.0, &at.1).await?;
     app.is_open()?;
-    Ok((user, idempotency_key(headers)?))
+    Ok((user, idempotency_key(&request.headers)?))
 }
 
 /// Room for the body, which stays taken while its call runs.

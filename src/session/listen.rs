@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use axum::Router;
-use hyper::server::conn::http1;
+use axum::{Router, extract::Request};
+use hyper::{body::Incoming, server::conn::http1, service::Service as _};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -19,7 +19,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{config::Timing, metrics::Metrics, patient::Patient};
+use super::{certificate::Peer, config::Timing, metrics::Metrics, patient::Patient};
 
 /// When the process has no file descriptor left, one is awaited rather than asked for without end.
 const OUT_OF_FILES: Duration = Duration::from_millis(50);
@@ -77,23 +77,33 @@ pub(super) async fn serve(
 
 async fn connection(client: TcpStream, door: Door) {
     let Some(tls) = door.tls.as_ref().map(|tls| tls.load_full()) else {
-        return http(client, door).await;
+        return http(client, None, door).await;
     };
     match timeout(door.timing.handshake, TlsAcceptor::from(tls).accept(client)).await {
-        Ok(Ok(client)) => http(client, door).await,
+        Ok(Ok(client)) => {
+            let peer = Peer::of(client.get_ref().1.peer_certificates());
+            http(client, peer, door).await;
+        }
         Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
         Err(_) => tracing::debug!("no TLS in time"),
     }
 }
 
-async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(client: S, door: Door) {
+async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(client: S, peer: Option<Peer>, door: Door) {
+    let router = TowerToHyperService::new(door.router);
+    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        if let Some(peer) = &peer {
+            request.extensions_mut().insert(peer.clone());
+        }
+        router.call(request)
+    });
     let client = TokioIo::new(Patient::new(client, door.timing.stalled));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(door.timing.head)
         .max_buf_size(MOST_HEAD)
         .max_headers(MOST_FIELDS)
-        .serve_connection(client, TowerToHyperService::new(door.router));
+        .serve_connection(client, service);
     let mut served = std::pin::pin!(served);
     let ended = tokio::select! {
         biased;

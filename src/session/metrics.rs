@@ -35,6 +35,8 @@ struct ReviewLabels {
 pub(super) enum Asked {
     /// Whose a token is.
     Token,
+    /// Whom a certificate names.
+    Certificate,
     /// Whether somebody may.
     Access,
 }
@@ -135,6 +137,7 @@ impl Metrics {
     pub(super) fn asked(&self, what: Asked, known: bool) {
         let review = match what {
             Asked::Token => "token",
+            Asked::Certificate => "certificate",
             Asked::Access => "access",
         };
         self.reviews.get_or_create(&ReviewLabels { review, cached: if known { "yes" } else { "no" } }).inc();

@@ -9,6 +9,8 @@ pub mod api;
 mod body;
 mod bounds;
 mod cache;
+pub mod certificate;
+mod clients;
 pub mod config;
 pub mod directory;
 mod exec;

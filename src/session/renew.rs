@@ -16,6 +16,7 @@ use rustls::{
 };
 
 use super::{
+    certificate::{Authority, Optional},
     config::Options,
     key::{self, Key},
 };
@@ -26,6 +27,8 @@ use crate::mounted;
 pub(super) struct Files {
     certificate: PathBuf,
     key: PathBuf,
+    /// Who vouches for callers, where certificates are taken.
+    clients: Option<Arc<Authority>>,
 }
 
 /// What is in them.
@@ -40,9 +43,10 @@ impl Files {
     ///
     /// # Errors
     /// When there are none and TLS is wanted.
-    pub(super) fn of(options: &Options) -> anyhow::Result<Option<Self>> {
+    pub(super) fn of(options: &Options, authority: &Arc<Authority>) -> anyhow::Result<Option<Self>> {
+        let clients = options.client_certificates.then(|| authority.clone());
         let files = options.tls_cert.clone().zip(options.tls_key.clone());
-        let files = files.map(|(certificate, key)| Self { certificate, key });
+        let files = files.map(|(certificate, key)| Self { certificate, key, clients });
         ensure!(
             files.is_some() != options.insecure_http,
             "--tls-cert and --tls-key are needed, unless --insecure-http is set"
@@ -62,13 +66,13 @@ impl Files {
     /// # Errors
     /// What is wrong with the files.
     pub(super) fn read(&self) -> anyhow::Result<ServerConfig> {
-        self.texts()?.config()
+        self.texts()?.config(self.clients.as_ref())
     }
 
     /// Reads them again whenever they change, for ever. Open connections go on.
     pub(super) async fn follow(&self, every: Duration, tls: &ArcSwap<ServerConfig>) {
         let take = |texts: &Texts| {
-            tls.store(Arc::new(texts.config()?));
+            tls.store(Arc::new(texts.config(self.clients.as_ref())?));
             tracing::info!("the API's certificate was read");
             Ok(())
         };
@@ -78,7 +82,7 @@ impl Files {
 }
 
 impl Texts {
-    fn config(&self) -> anyhow::Result<ServerConfig> {
+    fn config(&self, clients: Option<&Arc<Authority>>) -> anyhow::Result<ServerConfig> {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&self.certificate)
             .collect::<Result<_, _>>()
             .ok()
@@ -88,11 +92,12 @@ impl Texts {
         let key =
             PrivateKeyDer::from_pem_slice(&self.key).ok().context("--tls-key: there is no key as PEM")?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .context("--tls-cert and --tls-key")?;
+        let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let builder = match clients {
+            Some(authority) => builder.with_client_cert_verifier(Optional::new(authority.clone())),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_single_cert(chain, key).context("--tls-cert and --tls-key")?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, header, request::Parts};
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 
 use super::{
     cache::{Away, Cache, Key, key},
+    certificate::{Authority, Named, Peer},
     config::Timing,
     metrics::{Asked, Metrics},
     problem::{Problem, Reason},
@@ -78,6 +79,7 @@ impl Right {
 pub(super) struct Reviewer {
     client: Client,
     audiences: Vec<String>,
+    authority: Arc<Authority>,
     tokens: Cache<Option<Arc<User>>>,
     rights: Cache<bool>,
     slots: Arc<Semaphore>,
@@ -88,12 +90,14 @@ impl Reviewer {
     pub(super) fn new(
         client: Client,
         audiences: Vec<String>,
+        authority: Arc<Authority>,
         timing: &Timing,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             client,
             audiences,
+            authority,
             tokens: Cache::new(timing.believed, timing.review, MOST_REMEMBERED),
             rights: Cache::new(timing.believed, timing.review, MOST_REMEMBERED),
             slots: Arc::new(Semaphore::new(MOST_ASKED)),
@@ -101,8 +105,28 @@ impl Reviewer {
         }
     }
 
+    /// Who asks: whose token it is, or whom the certificate of the connection names where there is no token. A token that is not
+    /// good is not made good by a certificate.
+    pub(super) async fn who(&self, request: &Parts) -> Result<Arc<User>, Problem> {
+        match request.extensions.get::<Peer>() {
+            Some(peer) if !request.headers.contains_key(header::AUTHORIZATION) => self.shown(peer),
+            _ => self.bearer(&request.headers).await,
+        }
+    }
+
+    /// Whom the certificate names. It is held against the authority again for each request, which costs less than asking.
+    fn shown(&self, peer: &Peer) -> Result<Arc<User>, Problem> {
+        self.metrics.asked(Asked::Certificate, false);
+        self.authority.who(peer).and_then(certified).ok_or_else(|| {
+            Problem::new(
+                Reason::Unauthenticated,
+                "the client certificate is not good any more, or names no user; connect again with another one, or send a token",
+            )
+        })
+    }
+
     /// Whose token it is.
-    pub(super) async fn who(&self, headers: &HeaderMap) -> Result<Arc<User>, Problem> {
+    async fn bearer(&self, headers: &HeaderMap) -> Result<Arc<User>, Problem> {
         let token = token(headers)?;
         let review = || {
             let spec = TokenReviewSpec {
@@ -163,7 +187,9 @@ fn token(headers: &HeaderMap) -> Result<&str, Problem> {
     let bad = |message| Problem::new(Reason::Unauthenticated, message);
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(value), None) = (all.next(), all.next()) else {
-        return Err(bad("send one header Authorization: Bearer TOKEN, such as kubectl create token prints"));
+        return Err(bad(
+            "send one header Authorization: Bearer TOKEN, such as kubectl create token prints, or connect with a client certificate of this cluster if the session takes them",
+        ));
     };
     let (scheme, token) = value.to_str().ok().and_then(|text| text.split_once(' ')).unwrap_or_default();
     let token = token.trim_matches(' ');
@@ -204,7 +230,20 @@ fn user(review: TokenReview, audiences: &[String]) -> Option<Arc<User>> {
         return None;
     }
     let UserInfo { username, uid, groups, extra } = status.user?;
-    let name = username.filter(|name| !name.is_empty())?;
+    known(username.filter(|name| !name.is_empty())?, uid, groups, extra)
+}
+
+/// Whom a certificate names. It has no uid: whether one counts is a setting of the API server that nobody else can see.
+fn certified(named: Named) -> Option<Arc<User>> {
+    known(named.user, None, Some(named.groups), None)
+}
+
+fn known(
+    name: String,
+    uid: Option<String>,
+    groups: Option<Vec<String>>,
+    extra: Option<BTreeMap<String, Vec<String>>>,
+) -> Option<Arc<User>> {
     let parts = serde_json::to_vec(&(&name, &uid, &groups, &extra)).ok()?;
     Some(Arc::new(User { key: key(&[&parts]), name, uid, groups, extra }))
 }

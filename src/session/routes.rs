@@ -139,16 +139,16 @@ pub(super) fn router(app: &Arc<App>) -> Router {
 async fn serve(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let answer = match (endpoint, place(parts.uri.path())) {
-        (Endpoint::Exec, Ok(at)) => exec::exec(app, at, &parts.headers, body).await,
+        (Endpoint::Exec, Ok(at)) => exec::exec(app, at, &parts, body).await,
         (Endpoint::OpenApi, _) => unread(body, Ok(written(openapi::bytes()))).await,
         (Endpoint::Exec | Endpoint::Status | Endpoint::Wait, Err(problem)) => {
             unread(body, Err(problem)).await
         }
         (Endpoint::Wait, Ok(at)) => {
             let query = parts.uri.query().unwrap_or_default();
-            unread(body, status::wait(app, &at, &parts.headers, query).await).await
+            unread(body, status::wait(app, &at, &parts, query).await).await
         }
-        (Endpoint::Status, Ok(at)) => unread(body, status::status(app, &at, &parts.headers).await).await,
+        (Endpoint::Status, Ok(at)) => unread(body, status::status(app, &at, &parts).await).await,
     };
     answer.unwrap_or_else(|problem| refuse(app, problem))
 }

@@ -9,6 +9,8 @@ use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    certificate::Authority,
+    clients,
     config::{Options, Timing},
     directory::Directory,
     key::{self, Key},
@@ -44,10 +46,13 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     // Before anything is waited for: a port that somebody else has is told at once.
     let listeners = Listeners::bind(&options).await?;
     let client = kubernetes::client().await?;
-    let parts =
-        Parts { client, directory: Arc::default(), metrics: Arc::default(), timing: Timing::default() };
-    let Parts { client, directory, metrics, .. } = &parts;
+    let (directory, authority) = (Arc::default(), Arc::default());
+    let parts = Parts { client, directory, authority, metrics: Arc::default(), timing: Timing::default() };
+    let Parts { client, directory, authority, metrics, .. } = &parts;
     tokio::spawn(watch::fill(client.clone(), directory.clone(), metrics.clone(), stop.clone()));
+    if options.client_certificates {
+        tokio::spawn(clients::follow(client.clone(), authority.clone(), metrics.clone(), stop.clone()));
+    }
     serve(options, listeners, parts, stop).await
 }
 
@@ -57,6 +62,8 @@ pub struct Parts {
     pub client: Client,
     /// Which sandbox is where; whoever watches the cluster fills it.
     pub directory: Arc<Directory>,
+    /// Who vouches for the certificates of callers; whoever watches the cluster tells it.
+    pub authority: Arc<Authority>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// How long things may take.
@@ -115,7 +122,8 @@ pub async fn serve(
 ) -> anyhow::Result<()> {
     let timing = parts.timing;
     let key = Arc::new(Key::from_pem(&key::text(&options.signing_key)?).context("--signing-key")?);
-    let files = renew::Files::of(&options)?;
+    let files = renew::Files::of(&options, &parts.authority)?;
+    let authority = options.client_certificates.then(|| parts.authority.clone());
     let tls = files
         .as_ref()
         .map(renew::Files::read)
@@ -140,9 +148,15 @@ pub async fn serve(
         tokio::join!(certificate, renew::follow_key(&options.signing_key, timing.renew, &key));
     };
     tokio::spawn(stop.clone().run_until_cancelled_owned(follow));
+    let known = async {
+        app.runner.directory.until(|| app.runner.directory.is_loaded().then_some(())).await;
+        if let Some(authority) = authority {
+            authority.asked().await;
+        }
+    };
     tokio::select! {
         () = stop.cancelled() => {}
-        () = app.runner.directory.until(|| app.runner.directory.is_loaded().then_some(())) => {
+        () = known => {
             health.ready(true);
             stop.cancelled().await;
         }
@@ -161,8 +175,8 @@ fn app(
     stop: CancellationToken,
     hang_up: CancellationToken,
 ) -> anyhow::Result<App> {
-    let Parts { client, directory, metrics, timing } = parts;
-    let reviewer = Reviewer::new(client, options.audiences.clone(), &timing, metrics.clone());
+    let Parts { client, directory, authority, metrics, timing } = parts;
+    let reviewer = Reviewer::new(client, options.audiences.clone(), authority, &timing, metrics.clone());
     let runner = Runner {
         directory,
         key,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::{
-    http::{HeaderMap, StatusCode},
+    http::{StatusCode, request::Parts},
     response::Response,
 };
 use tokio::time::{Instant, timeout, timeout_at};
@@ -30,21 +30,16 @@ struct Asked {
 }
 
 /// Where it stands.
-pub(super) async fn status(app: &App, at: &Place, headers: &HeaderMap) -> Result<Response, Problem> {
-    let user = app.reviewer.who(headers).await?;
+pub(super) async fn status(app: &App, at: &Place, request: &Parts) -> Result<Response, Problem> {
+    let user = app.reviewer.who(request).await?;
     app.reviewer.may(&user, Right::Look, &at.0, &at.1).await?;
     let sandbox = app.runner.directory.look(at)?;
     Ok(json(StatusCode::OK, &said(at, &sandbox, None)))
 }
 
 /// The same as soon as it is so.
-pub(super) async fn wait(
-    app: &App,
-    at: &Place,
-    headers: &HeaderMap,
-    query: &str,
-) -> Result<Response, Problem> {
-    let user = app.reviewer.who(headers).await?;
+pub(super) async fn wait(app: &App, at: &Place, request: &Parts, query: &str) -> Result<Response, Problem> {
+    let user = app.reviewer.who(request).await?;
     app.reviewer.may(&user, Right::Look, &at.0, &at.1).await?;
     let asked = parse(query)?;
     app.is_open()?;

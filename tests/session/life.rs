@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A certificate for `session`, its key, and who trusts it.
-fn certificate() -> (String, String, rustls::RootCertStore) {
+pub(crate) fn certificate() -> (String, String, rustls::RootCertStore) {
     let made = rcgen::generate_simple_self_signed(["session".to_owned()]).unwrap();
     let mut roots = rustls::RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();
@@ -83,6 +83,7 @@ async fn flags_are_held_against_each_other() {
         &["--signing-key=k", "--tls-cert=c"],
         &["--tls-cert=c", "--tls-key=k"],
         &["--signing-key=k", "--tls-cert=c", "--tls-key=k", "--insecure-http"],
+        &["--signing-key=k", "--insecure-http", "--client-certificates"],
         &["--signing-key=k", "--insecure-http", "--max-output=lots"],
         &["--signing-key=k", "--insecure-http", "--drain=1"],
         &["--signing-key=k", "--insecure-http", "--max-calls=0"],

@@ -5,7 +5,8 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use clap::{Args as _, FromArgMatches as _};
 use ed25519_dalek::{SigningKey, pkcs8::EncodePrivateKey as _};
 use glovebox::session::{
-    Addresses, Listeners, Options, Parts, Timing, directory::Directory, metrics::Metrics, serve,
+    Addresses, Listeners, Options, Parts, Timing, certificate::Authority, directory::Directory,
+    metrics::Metrics, serve,
 };
 use serde_json::{Value, json};
 use tokio::{net::TcpStream, task::JoinHandle};
@@ -28,6 +29,7 @@ pub(crate) struct World {
     pub(crate) agent: Agent,
     pub(crate) cluster: Cluster,
     pub(crate) directory: Arc<Directory>,
+    pub(crate) authority: Arc<Authority>,
     pub(crate) stop: CancellationToken,
     pub(crate) done: JoinHandle<anyhow::Result<()>>,
     pub(crate) files: Files,
@@ -156,10 +158,17 @@ impl World {
         let listeners = Listeners::bind(&options).await.unwrap();
         let at = listeners.addresses().unwrap();
         let metrics = Arc::new(Metrics::default());
-        let parts = Parts { client: cluster.client(), directory: directory.clone(), metrics, timing };
+        let authority = Arc::<Authority>::default();
+        let parts = Parts {
+            client: cluster.client(),
+            directory: directory.clone(),
+            authority: authority.clone(),
+            metrics,
+            timing,
+        };
         let stop = CancellationToken::new();
         let done = tokio::spawn(serve(options, listeners, parts, stop.clone()));
-        Self { at, agent, cluster, directory, stop, done, files }
+        Self { at, agent, cluster, directory, authority, stop, done, files }
     }
 
     pub(crate) async fn connect(&self) -> TcpStream {

@@ -115,7 +115,7 @@ fn check() -> Result<Suite> {
     let allowed = ["pedantic", "unwrap_in_result", "unwrap_used", "expect_used", "panic", "or_fun_call"];
     tests.args(allowed.map(|lint| format!("-Aclippy::{lint}")));
     suite.command("clippy of everything", tests);
-    for feature in ["api", "agent", "controller", "gateway", "session"] {
+    for feature in ["api", "agent", "controller", "gateway", "session", "cli"] {
         let arguments = [
             "check",
             "--quiet",

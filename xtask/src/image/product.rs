@@ -19,7 +19,8 @@ use crate::ui::Step;
 /// The image without its tag, which is the version.
 const NAME: &str = "glovebox.dev/glovebox";
 /// Programs and the features each needs.
-const PROGRAMS: [(&str, &str); 2] = [("glovebox", "controller,gateway,session"), ("glovebox-agent", "agent")];
+const PROGRAMS: [(&str, &str); 2] =
+    [("glovebox", "controller,gateway,session,cli"), ("glovebox-agent", "agent")];
 /// The only kind of target whose C library is installed everywhere, linked statically.
 const STATIC: &str = "-C target-feature=+crt-static";
 
