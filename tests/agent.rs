@@ -3,6 +3,8 @@
 
 #[path = "agent/access.rs"]
 mod access;
+#[path = "agent/archives.rs"]
+mod archives;
 #[path = "agent/calls.rs"]
 mod calls;
 #[path = "agent/container.rs"]
@@ -11,6 +13,8 @@ mod container;
 mod door;
 #[path = "agent/ending.rs"]
 mod ending;
+#[path = "agent/files.rs"]
+mod files;
 #[path = "agent/idle.rs"]
 mod idle;
 #[path = "agent/init.rs"]
@@ -27,3 +31,5 @@ mod session;
 mod signals;
 #[path = "agent/start.rs"]
 mod start;
+#[path = "agent/workspace.rs"]
+mod workspace;

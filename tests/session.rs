@@ -17,6 +17,10 @@ mod cluster;
 mod crowds;
 #[path = "session/document.rs"]
 mod document;
+#[path = "session/files.rs"]
+mod files;
+#[path = "session/files_hostile.rs"]
+mod files_hostile;
 #[path = "session/hostile.rs"]
 mod hostile;
 #[path = "session/life.rs"]

@@ -17,6 +17,7 @@ use crate::{
     harness::{Cases, Outcome, Runtime, Sandbox, Test, classes::merge, pods, sandbox::condition, wait},
 };
 
+mod files;
 mod node;
 
 const BASICS: (&str, usize) = (include_str!("basics.py"), 28);
@@ -41,6 +42,7 @@ pub(crate) fn cases(cases: &mut Cases) {
     cases.each_runtime("session::the_workload_gains_nothing_at_its_agents_port", 500, forged);
     cases.add("session::a_sandbox_says_what_its_calls_are_held_to", 400, bounds);
     cases.add("session::wrong_requests_are_told_what_is_wrong", 400, hostile);
+    files::cases(cases);
     cases.add("session::rights_decide_and_nothing_is_told_before", 600, rights);
 }
 
@@ -56,6 +58,7 @@ pub(crate) struct Toolbox<'a> {
 }
 
 const TOOLBOX: &str = "toolbox";
+const EVERYTHING: &[&str] = &["agentsandboxes", "agentsandboxes/exec", "agentsandboxes/files"];
 
 impl<'a> Toolbox<'a> {
     /// A pod in the test's namespace, with a token that may do everything with sandboxes there.
@@ -66,9 +69,7 @@ impl<'a> Toolbox<'a> {
         let ca = map.data.and_then(|mut data| data.remove("ca.crt")).context("no ca.crt")?;
         let idle = "import time\ntime.sleep(3600)";
         test.ordinary_pod(&test.namespace, TOOLBOX, idle, &json!({})).await?;
-        let token =
-            caller(test, "caller", &["agentsandboxes", "agentsandboxes/exec"], &["get", "create"], None)
-                .await?;
+        let token = caller(test, "caller", EVERYTHING, &["get", "create", "update", "delete"], None).await?;
         let host = format!("glovebox-session.{namespace}.svc");
         Ok(Self { test, facts: json!({"ca": ca, "host": host, "namespace": test.namespace, "token": token}) })
     }

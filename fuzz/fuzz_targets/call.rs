@@ -3,8 +3,8 @@
 #![no_main]
 
 use glovebox::call::{
-    CallResult, Decoder, Exec, Frame, FrameError, HEADER_BYTES, Kind, MOST_PAYLOAD, Refusal, SIGNATURE_BYTES,
-    header,
+    CallResult, Decoder, Exec, FileEntry, FileRequest, FileResult, Frame, FrameError, HEADER_BYTES, Kind,
+    MOST_PAYLOAD, Refusal, SIGNATURE_BYTES, header, is_below,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -49,6 +49,16 @@ fn request(bytes: &[u8]) {
     }
 }
 
+fn file_request(bytes: &[u8]) {
+    let Ok(file) = serde_json::from_slice::<FileRequest>(bytes) else { return };
+    if file.check().is_ok() {
+        assert!(is_below(&file.path) && file.timeout_ms > 0);
+        assert!(!file.path.contains('\0') && file.path.split('/').all(|part| part != ".."));
+        let again = serde_json::to_vec(&file).expect("a request is always written");
+        assert_eq!(serde_json::from_slice::<FileRequest>(&again).expect("and read again"), file);
+    }
+}
+
 fuzz_target!(|input: &[u8]| {
     let Some((at, bytes)) = input.split_first() else { return };
     let (found, end, left) = whole(bytes);
@@ -62,8 +72,13 @@ fuzz_target!(|input: &[u8]| {
         header(frame.kind, frame.payload.len()).expect("what was read can be written");
         match frame.kind {
             Kind::Open => request(frame.payload.get(SIGNATURE_BYTES..).expect("a signature")),
+            Kind::OpenFile => file_request(frame.payload.get(SIGNATURE_BYTES..).expect("a signature")),
             // The other way: what an agent says, which a session reads.
-            Kind::Result => drop(serde_json::from_slice::<CallResult>(&frame.payload)),
+            Kind::Result => {
+                drop(serde_json::from_slice::<CallResult>(&frame.payload));
+                drop(serde_json::from_slice::<FileResult>(&frame.payload));
+            }
+            Kind::Entry => drop(serde_json::from_slice::<FileEntry>(&frame.payload)),
             Kind::Refused => drop(serde_json::from_slice::<Refusal>(&frame.payload)),
             _ => {}
         }

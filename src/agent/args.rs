@@ -48,6 +48,8 @@ pub enum Command {
     Keep(Vec<OsString>),
     /// `call`
     Call,
+    /// `file`, with the workspace
+    File(PathBuf),
     /// `stage`
     Stage(StageArgs),
 }
@@ -132,6 +134,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
         Some("look") => parse_look(rest),
         Some("keep") => own::keep(rest).map(Command::Keep),
         Some("call") => own::call(rest).map(|()| Command::Call),
+        Some("file") => own::file(rest).map(Command::File),
         Some("stage") => own::stage(rest).map(Command::Stage),
         _ => Err(Fault::usage(&format!(
             "unknown command {}, expected init, run, idle or look",

@@ -13,6 +13,7 @@ pub mod descriptor;
 pub mod environment;
 pub mod fault;
 pub mod fence;
+pub mod files;
 pub mod home;
 pub mod init;
 pub mod keeper;
@@ -57,6 +58,7 @@ fn perform(command: Command) -> Result<u8, Fault> {
         Command::Idle(options) => supervise::idle(&options),
         Command::Keep(command) => keeper::keep(&command),
         Command::Call => calls::call(),
+        Command::File(workspace) => files::file(&workspace),
         Command::Stage(options) => calls::stage(&options),
         Command::Look(fence) => Ok(sentry::glance(&fence)),
     }

@@ -7,7 +7,9 @@ pub const HEADER_BYTES: usize = 5;
 /// Longest payload of any frame: a request with all its words and variables, written as JSON.
 pub const MOST_PAYLOAD: usize = 1024 * 1024;
 /// Longest payload of a frame that carries data or the agent's words.
-const MOST_DATA: usize = 64 * 1024;
+pub const MOST_DATA: usize = 64 * 1024;
+/// Longest payload that tells of a file: a path whose bytes all have to be escaped, and a few numbers.
+const MOST_ENTRY: usize = 32 * 1024;
 
 /// What a frame is. The agent's own are below 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,22 +19,26 @@ pub enum Kind {
     Nonce = 1,
     /// Agent: the command runs.
     Started = 2,
-    /// Agent: output.
+    /// Agent: output, or what a file holds.
     Stdout = 3,
     /// Agent: error output.
     Stderr = 4,
-    /// Agent: a [`super::CallResult`]; nothing follows.
+    /// Agent: a [`super::CallResult`] or a [`super::FileResult`]; nothing follows.
     Result = 5,
     /// Agent: a [`super::Refusal`]; nothing follows.
     Refused = 6,
+    /// Agent: a [`super::FileEntry`].
+    Entry = 7,
     /// Session: a signature and an [`super::Exec`].
     Open = 16,
-    /// Session: bytes for standard input; none of them is its end.
+    /// Session: bytes for standard input or a file; none of them is their end.
     Stdin = 17,
     /// Session: a signal's number, one byte, for the command's process group.
     Signal = 18,
     /// Session: the terminal's lines and characters a line, two bytes each, big end first.
     Resize = 19,
+    /// Session: a signature and a [`super::FileRequest`].
+    OpenFile = 20,
 }
 
 impl Kind {
@@ -44,10 +50,12 @@ impl Kind {
             4 => Self::Stderr,
             5 => Self::Result,
             6 => Self::Refused,
+            7 => Self::Entry,
             16 => Self::Open,
             17 => Self::Stdin,
             18 => Self::Signal,
             19 => Self::Resize,
+            20 => Self::OpenFile,
             _ => return None,
         })
     }
@@ -59,7 +67,8 @@ impl Kind {
             Self::Started => 0..=0,
             Self::Stdout | Self::Stderr => 1..=MOST_DATA,
             Self::Result | Self::Refused => 1..=4096,
-            Self::Open => super::SIGNATURE_BYTES + 1..=MOST_PAYLOAD,
+            Self::Entry => 1..=MOST_ENTRY,
+            Self::Open | Self::OpenFile => super::SIGNATURE_BYTES + 1..=MOST_PAYLOAD,
             Self::Stdin => 0..=MOST_DATA,
             Self::Signal => 1..=1,
             Self::Resize => 4..=4,

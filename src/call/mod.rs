@@ -7,16 +7,25 @@
 //! refuses, or says [`Kind::Started`] and sends output as it comes; the last frame is [`Kind::Result`]. Whoever hangs up early
 //! ends the call, unless it was asked to be kept. A session keeps its side open until the result, and hangs up early by a reset:
 //! an ordinary end waits behind whatever input the command has not read.
+//!
+//! A file operation walks alike: [`Kind::OpenFile`] with a [`FileRequest`]; what is to be written as [`Kind::Stdin`]; what is told
+//! of files as [`Kind::Entry`], each followed by what the file holds as [`Kind::Stdout`] where that was asked for; and a
+//! [`FileResult`] last.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+mod file;
 mod frame;
 #[cfg(test)]
 mod tests;
 
-pub use frame::{Decoder, Frame, FrameError, HEADER_BYTES, Kind, MOST_PAYLOAD, header};
+pub use file::{
+    FileEntry, FileFailure, FileKind, FileOperation, FileReason, FileRequest, FileResult, MOST_AT_CHARS,
+    MOST_MODE, is_below,
+};
+pub use frame::{Decoder, Frame, FrameError, HEADER_BYTES, Kind, MOST_DATA, MOST_PAYLOAD, header};
 
 /// Bytes of the agent's challenge. Fresh for each connection, so that nothing signed is of use twice.
 pub const NONCE_BYTES: usize = 32;
@@ -38,13 +47,24 @@ pub const DEFAULT_CONCURRENT: u16 = 8;
 pub const MOST_TEXT_CHARS: usize = 256;
 
 /// What is signed begins with this, so that a signature for one thing is never one for another.
-const CONTEXT: &[u8] = b"glovebox call v1\0";
+const CALL: &[u8] = b"glovebox call v1\0";
+const FILE: &[u8] = b"glovebox file v1\0";
 
-/// The bytes that a session signs: for one sandbox, one connection and one request.
+/// The bytes that a session signs for a call: for one sandbox, one connection and one request.
 #[must_use]
 pub fn signed(sandbox_uid: &str, nonce: &[u8; NONCE_BYTES], request: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(CONTEXT.len() + 8 + sandbox_uid.len() + NONCE_BYTES + request.len());
-    bytes.extend_from_slice(CONTEXT);
+    signed_as(CALL, sandbox_uid, nonce, request)
+}
+
+/// The same for a file operation.
+#[must_use]
+pub fn signed_file(sandbox_uid: &str, nonce: &[u8; NONCE_BYTES], request: &[u8]) -> Vec<u8> {
+    signed_as(FILE, sandbox_uid, nonce, request)
+}
+
+fn signed_as(context: &[u8], sandbox_uid: &str, nonce: &[u8; NONCE_BYTES], request: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(context.len() + 8 + sandbox_uid.len() + NONCE_BYTES + request.len());
+    bytes.extend_from_slice(context);
     // The length keeps a uid's end from being taken for the beginning of what follows.
     bytes.extend_from_slice(&(sandbox_uid.len() as u64).to_be_bytes());
     bytes.extend_from_slice(sandbox_uid.as_bytes());
@@ -194,6 +214,8 @@ pub enum Refusal {
     ShuttingDown,
     /// The kernel gave no process or descriptor.
     NoResources,
+    /// This agent was not told of a workspace whose files it may touch.
+    NoFiles,
 }
 
 /// What is wrong with a request.
@@ -220,10 +242,7 @@ impl Exec {
     /// The field, and what would be right.
     pub fn check(&self) -> Result<(), BadExec> {
         let bad = |field, expected| Err(BadExec { field, expected });
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        if !(1..=MOST_ID_BYTES).contains(&self.id.len()) || !self.id.bytes().all(plain) {
-            return bad("id", "1 to 64 letters, digits and -");
-        }
+        check_id(&self.id)?;
         let words = self.command.iter().map(String::len).sum::<usize>() + self.command.len();
         if !(1..=MOST_WORDS).contains(&self.command.len()) || words > MOST_COMMAND_BYTES {
             return bad(
@@ -257,6 +276,14 @@ impl Exec {
         }
         Ok(())
     }
+}
+
+fn check_id(id: &str) -> Result<(), BadExec> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if (1..=MOST_ID_BYTES).contains(&id.len()) && id.bytes().all(plain) {
+        return Ok(());
+    }
+    Err(BadExec { field: "id", expected: "1 to 64 letters, digits and -" })
 }
 
 /// Absolute, as long as Linux takes it, and going nowhere but down.

@@ -55,9 +55,45 @@ fn what_is_out_of_bounds_is_named_by_its_field() {
 }
 
 #[test]
+fn a_file_operation_leads_nowhere_but_down() {
+    let request = |path: &str, mode| FileRequest {
+        id: "a-1".into(),
+        path: path.into(),
+        operation: FileOperation::Write { mode, parents: true, replace: true },
+        timeout_ms: 1,
+        max_bytes: 1,
+        max_entries: 1,
+    };
+    for path in ["", ".", "a", "a/b", "./a//b/", "...", "a..b", "\u{1}"] {
+        assert_eq!(request(path, Some(0o777)).check(), Ok(()), "{path:?}");
+    }
+    for path in ["/", "/a", "..", "a/..", "../a", "a/../b", "a\0", &"a".repeat(4096)] {
+        assert_eq!(request(path, None).check().map_err(|bad| bad.field), Err("path"), "{path:?}");
+    }
+    assert_eq!(request("a", Some(0o1000)).check().map_err(|bad| bad.field), Err("mode"));
+    let entry = FileEntry {
+        path: "\u{1}".repeat(4095),
+        kind: FileKind::File,
+        size: 1,
+        mode: 0,
+        modified_ms: i64::MIN,
+    };
+    let longest = serde_json::to_vec(&entry).unwrap().len();
+    assert!(header(Kind::Entry, longest).is_ok(), "{longest}");
+    let at = Some("\u{1}".repeat(MOST_AT_CHARS));
+    let failure = Some(FileFailure { reason: FileReason::DeadlineExceeded, at });
+    let result =
+        FileResult { failure, bytes: u64::MAX, entries: u64::MAX, skipped: u64::MAX, truncated: true };
+    assert!(header(Kind::Result, serde_json::to_vec(&result).unwrap().len()).is_ok());
+    let text = serde_json::to_string(&request("a", None)).unwrap();
+    assert_eq!(serde_json::from_str::<FileRequest>(&text).unwrap(), request("a", None), "{text}");
+}
+
+#[test]
 fn what_was_signed_for_one_is_for_no_other() {
     let (one, other) = ([1; NONCE_BYTES], [2; NONCE_BYTES]);
     let all = [
+        signed_file("a", &one, b"x"),
         signed("a", &one, b"x"),
         signed("b", &one, b"x"),
         signed("a", &other, b"x"),

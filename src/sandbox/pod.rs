@@ -222,6 +222,7 @@ fn calls(plan: &Plan) -> Vec<String> {
     let listen = SocketAddr::new(any, ports::CALLS).to_string();
     let mut arguments = vec!["--calls-listen".into(), listen, "--calls-uid".into(), plan.owner.uid.clone()];
     arguments.extend(plan.call_keys.iter().flat_map(|key| ["--calls-key".to_owned(), key.clone()]));
+    arguments.extend(["--calls-workspace".to_owned(), plan.storage.workspace.clone()]);
     arguments
 }
 

@@ -11,6 +11,7 @@ use super::{
     config::Timing,
     key::Key,
     output::{Gone, Output, Stream},
+    problem::Problem,
 };
 use crate::call::{
     CallResult, Decoder, Exec, Frame, Held, Kind, MOST_TEXT_CHARS, NONCE_BYTES, Outcome, Refusal, header,
@@ -19,7 +20,7 @@ use crate::call::{
 /// What is read at once.
 const CHUNK: usize = 16 * 1024;
 /// What is written at once of standard input. A frame carries as much.
-const INPUT_CHUNK: usize = 32 * 1024;
+pub(super) const INPUT_CHUNK: usize = 32 * 1024;
 
 /// A call as it is told to an agent.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub(super) struct Progress {
     pub(super) handing_over: bool,
     stdout: u64,
     stderr: u64,
+    /// What went wrong on the client's side.
+    pub(super) trouble: Option<Problem>,
 }
 
 /// Why a talk ended without a result.
@@ -76,7 +79,7 @@ where
     O: Output,
 {
     let (read, mut write) = split(socket);
-    let mut frames = Frames { read, decoder: Decoder::default(), buffer: vec![0; CHUNK] };
+    let mut frames = Frames::new(read);
     let greeting = tokio::time::timeout(timing.greeting, frames.next()).await;
     let nonce = nonce(greeting.unwrap_or(Err(Wrong::Silent))?)?;
     progress.told = true;
@@ -94,7 +97,7 @@ where
     }
 }
 
-fn nonce(frame: Frame) -> Result<[u8; NONCE_BYTES], Wrong> {
+pub(super) fn nonce(frame: Frame) -> Result<[u8; NONCE_BYTES], Wrong> {
     match frame.kind {
         Kind::Nonce => frame.payload.try_into().map_err(|_| Wrong::Broken("a challenge of another length")),
         // One that has no room says so to everybody.
@@ -120,7 +123,11 @@ async fn say(
     write.flush().await
 }
 
-async fn frame(write: &mut (impl AsyncWrite + Unpin), kind: Kind, parts: &[&[u8]]) -> std::io::Result<()> {
+pub(super) async fn frame(
+    write: &mut (impl AsyncWrite + Unpin),
+    kind: Kind,
+    parts: &[&[u8]],
+) -> std::io::Result<()> {
     let length = parts.iter().map(|part| part.len()).sum();
     let header = header(kind, length).map_err(std::io::Error::other)?;
     // In one piece: a header alone would be a packet alone.
@@ -158,7 +165,7 @@ async fn hear<R: AsyncRead + Unpin>(
     }
 }
 
-fn refusal(payload: &[u8]) -> Wrong {
+pub(super) fn refusal(payload: &[u8]) -> Wrong {
     serde_json::from_slice(payload).map_or(Wrong::Broken("a refusal that can't be read"), Wrong::Refused)
 }
 
@@ -204,14 +211,18 @@ fn held(said: Option<Held>, asked: bool, begun: bool) -> Option<Held> {
 }
 
 /// The agent's frames.
-struct Frames<R> {
+pub(super) struct Frames<R> {
     read: R,
     decoder: Decoder,
     buffer: Vec<u8>,
 }
 
 impl<R: AsyncRead + Unpin> Frames<R> {
-    async fn next(&mut self) -> Result<Frame, Wrong> {
+    pub(super) fn new(read: R) -> Self {
+        Self { read, decoder: Decoder::default(), buffer: vec![0; CHUNK] }
+    }
+
+    pub(super) async fn next(&mut self) -> Result<Frame, Wrong> {
         loop {
             let broken = |_| Wrong::Broken("what is no frame");
             if let Some(frame) = self.decoder.next().map_err(broken)? {
@@ -230,8 +241,14 @@ impl<R: AsyncRead + Unpin> Frames<R> {
 /// Whether an agent may say this.
 const fn ours(kind: Kind) -> Result<(), Wrong> {
     match kind {
-        Kind::Nonce | Kind::Started | Kind::Stdout | Kind::Stderr | Kind::Result | Kind::Refused => Ok(()),
-        Kind::Open | Kind::Stdin | Kind::Signal | Kind::Resize => {
+        Kind::Nonce
+        | Kind::Started
+        | Kind::Stdout
+        | Kind::Stderr
+        | Kind::Result
+        | Kind::Refused
+        | Kind::Entry => Ok(()),
+        Kind::Open | Kind::OpenFile | Kind::Stdin | Kind::Signal | Kind::Resize => {
             Err(Wrong::Broken("a frame of the session's"))
         }
     }

@@ -42,7 +42,10 @@ pub struct Options {
     /// How much output is handed over of one call at most, whatever its sandbox's class allows.
     #[arg(long, default_value = "64Mi", value_parser = quantity)]
     pub max_output: Quantity,
-    /// Most calls that this replica runs at once; a namespace may have half of what others leave free.
+    /// How much one file operation carries at most, be it a file or an archive. As much as a workspace has by default.
+    #[arg(long, default_value = "256Mi", value_parser = quantity)]
+    pub max_transfer: Quantity,
+    /// Most calls and file operations that this replica runs at once; a namespace may have half of what others leave free.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_calls: u32,
     /// Most connections of clients at once.

@@ -32,7 +32,7 @@ pub(super) const LINES: &str = "application/x-ndjson";
 /// Most lines that wait for a client; then the command waits.
 const MOST_LINES: usize = 2;
 /// Room for what is on its way of a call that is streamed.
-const STREAMED: u64 = 512 * 1024;
+pub(super) const STREAMED: u64 = 512 * 1024;
 
 /// What a call holds while it runs.
 struct Room {
@@ -103,7 +103,7 @@ fn room(app: &App, namespace: &str, output: u64, body: Share) -> Result<Room, Pr
     Ok(Room { _call: call, _output: output, _body: body })
 }
 
-fn full(what: &str) -> Problem {
+pub(super) fn full(what: &str) -> Problem {
     let message = format!(
         "this replica has as many {what} as it may, or this namespace has its share of them; try again after Retry-After"
     );

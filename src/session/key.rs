@@ -38,6 +38,16 @@ impl Key {
     ) -> [u8; SIGNATURE_BYTES] {
         self.0.load().sign(&call::signed(sandbox_uid, nonce, request)).to_bytes()
     }
+
+    /// The same for a file operation.
+    pub(super) fn sign_file(
+        &self,
+        sandbox_uid: &str,
+        nonce: &[u8; NONCE_BYTES],
+        request: &[u8],
+    ) -> [u8; SIGNATURE_BYTES] {
+        self.0.load().sign(&call::signed_file(sandbox_uid, nonce, request)).to_bytes()
+    }
 }
 
 fn read(text: &str) -> anyhow::Result<SigningKey> {

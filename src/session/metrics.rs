@@ -20,6 +20,12 @@ struct OutcomeLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct FileLabels {
+    operation: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ReasonLabels {
     reason: &'static str,
 }
@@ -46,6 +52,8 @@ pub(super) enum Asked {
 pub struct Metrics {
     registry: Registry,
     calls: Family<OutcomeLabels, Counter>,
+    files: Family<FileLabels, Counter>,
+    file_bytes: Counter,
     refusals: Family<ReasonLabels, Counter>,
     reviews: Family<ReviewLabels, Counter>,
     in_flight: Gauge<i64, AtomicI64>,
@@ -63,6 +71,8 @@ impl Default for Metrics {
         let mut metrics = Self {
             registry: Registry::default(),
             calls: Family::default(),
+            files: Family::default(),
+            file_bytes: Counter::default(),
             refusals: Family::default(),
             reviews: Family::default(),
             in_flight: Gauge::default(),
@@ -87,6 +97,12 @@ impl Metrics {
     fn register(&self) -> Registry {
         let mut registry = Registry::with_prefix("glovebox_session");
         registry.register("calls", "Calls that were dialled, by how they ended", self.calls.clone());
+        registry.register(
+            "file_operations",
+            "File operations that were dialled, by how they ended",
+            self.files.clone(),
+        );
+        registry.register("file_bytes", "Bytes of files that were carried", self.file_bytes.clone());
         registry.register("refusals", "Requests that were not carried out, by reason", self.refusals.clone());
         registry.register(
             "reviews",
@@ -126,6 +142,12 @@ impl Metrics {
         self.in_flight.dec();
         self.calls.get_or_create(&OutcomeLabels { outcome }).inc();
         self.seconds.observe(took.as_secs_f64());
+    }
+
+    /// A file operation ended like this.
+    pub(super) fn file(&self, operation: &'static str, outcome: &'static str, bytes: u64) {
+        self.files.get_or_create(&FileLabels { operation, outcome }).inc();
+        self.file_bytes.inc_by(bytes);
     }
 
     /// A request was not carried out.

@@ -1,7 +1,9 @@
-//! `glovebox session`: how tools have commands run in sandboxes. An HTTP API, and one connection to the sandbox's agent a call.
+//! `glovebox session`: how tools have commands run in sandboxes, and read and write files there. An HTTP API, and one connection to
+//! the sandbox's agent a call.
 //!
 //! Owns who asks, whether they may, and how much at once. Contains no right of its own to a pod: it dials sandboxes, signs what it
-//! says to their agents, and takes what they answer for hostile. Must never log a command, a variable, input or output.
+//! says to their agents, and takes what they answer for hostile. Must never log a command, a variable, input or output, or of a
+//! file its path or what it holds.
 
 mod agent;
 mod answer;
@@ -14,6 +16,7 @@ mod clients;
 pub mod config;
 pub mod directory;
 mod exec;
+mod files;
 mod key;
 mod listen;
 pub mod metrics;
@@ -34,6 +37,7 @@ mod uses;
 mod watch;
 
 pub use config::{Options, Timing};
+pub use files::api::{FileDone, FileInfo, FileKind, FileList};
 pub use openapi::document as openapi;
 pub use problem::{Problem, Reason};
 pub use routes::{ROUTES, Route};

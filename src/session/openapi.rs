@@ -1,7 +1,7 @@
 //! The OpenAPI 3.1 document, made from the types and the table of paths.
 //!
 //! By hand over schemars, which the custom resources' schemas come from too: a crate for it would bring its own router or a second
-//! derive for every type, to describe four paths.
+//! derive for every type, to describe a handful of paths.
 
 use std::sync::LazyLock;
 
@@ -12,6 +12,10 @@ use serde_json::{Value, json};
 use super::{
     api::{ExecAnswer, ExecLine, ExecRequest, SandboxStatus, WaitFor},
     exec::{IDEMPOTENCY_KEY, LINES},
+    files::{
+        Files,
+        api::{FileDone, FileInfo, FileList},
+    },
     problem::ErrorBody,
     routes::{Endpoint, ROUTES, Route},
     status::{DEFAULT_WAIT, MOST_WAIT},
@@ -40,7 +44,7 @@ pub fn document() -> Value {
         "openapi": "3.1.0",
         "info": {
             "title": "Glovebox session",
-            "description": "Commands in sandboxes. Each error has one shape, a reason out of a closed list, and a message that says what to do next.",
+            "description": "Commands and files in sandboxes. Each error has one shape, a reason out of a closed list, and a message that says what to do next.",
             "version": env!("CARGO_PKG_VERSION"),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
@@ -58,6 +62,7 @@ pub fn document() -> Value {
 
 fn operation(endpoint: Endpoint, schemas: &mut SchemaGenerator) -> Value {
     let (id, summary, success) = match endpoint {
+        Endpoint::Files(files) => (files.as_str(), summary(files), files_content(files, schemas)),
         Endpoint::OpenApi => {
             ("openapi", "This document", json!({"application/json": {"schema": {"type": "object"}}}))
         }
@@ -91,7 +96,71 @@ fn operation(endpoint: Endpoint, schemas: &mut SchemaGenerator) -> Value {
     if endpoint == Endpoint::Exec {
         operation["requestBody"] = json!({"required": true, "content": content::<ExecRequest>(schemas)});
     }
+    if let Endpoint::Files(Files::Write) = endpoint {
+        operation["requestBody"] = json!({"required": true, "content": bytes_of(FILE)});
+    }
+    if let Endpoint::Files(Files::Unpack) = endpoint {
+        operation["requestBody"] = json!({"required": true, "content": bytes_of(ARCHIVE)});
+    }
     operation
+}
+
+/// The kinds of what is carried: an ordinary file, an archive.
+const FILE: &str = "application/octet-stream";
+const ARCHIVE: &str = "application/x-tar";
+
+const fn summary(files: Files) -> &'static str {
+    match files {
+        Files::Read => "What a file holds. Links are followed as far as they stay in the workspace",
+        Files::Write => "Makes a file, or replaces one: all of it at once, when the body is whole",
+        Files::Delete => "Removes a file, a link or a directory",
+        Files::Stat => "What is at a path. A link is told as one, wherever it leads",
+        Files::List => "What is in a directory: at most 10000 entries",
+        Files::Pack => {
+            "The files and directories below a directory as a tar archive, without links. A stream that breaks off is no archive"
+        }
+        Files::Unpack => {
+            "Makes the files and directories of a tar archive below a directory, which is made if it is missing. Links, devices and paths that lead out are refused; what came before them is written"
+        }
+    }
+}
+
+fn files_content(files: Files, schemas: &mut SchemaGenerator) -> Value {
+    match files {
+        Files::Read => bytes_of(FILE),
+        Files::Pack => bytes_of(ARCHIVE),
+        Files::Stat => content::<FileInfo>(schemas),
+        Files::List => content::<FileList>(schemas),
+        Files::Write | Files::Delete | Files::Unpack => content::<FileDone>(schemas),
+    }
+}
+
+fn bytes_of(kind: &str) -> Value {
+    json!({kind: {"schema": {"type": "string", "format": "binary"}}})
+}
+
+/// One of a file operation's.
+fn parameter(files: Files, name: &str, schemas: &mut SchemaGenerator) -> Value {
+    let flag = || json!({"type": "boolean", "default": false});
+    let (description, schema) = match name {
+        "path" => (
+            "Below the workspace, such as src/main.py: without a leading /, .. and NUL.",
+            json!({"type": "string", "minLength": u8::from(files.needs_path()), "maxLength": 4095}),
+        ),
+        "timeout" => ("From the start until it is given up.", schemas.subschema_for::<Span>().to_value()),
+        "mode" => (
+            "The file's mode in octal digits. Absent: as it was, and 644 for a new one.",
+            json!({"type": "string", "pattern": "^0?[0-7]{1,3}$"}),
+        ),
+        "parents" => ("Whether directories on the way are made.", flag()),
+        "replace" => (
+            "Whether a file that is there is replaced. Without that, the right to create is enough.",
+            json!({"type": "boolean", "default": true}),
+        ),
+        _ => ("Whether a directory is removed with all that is in it.", flag()),
+    };
+    let required = name == "path" && files.needs_path();
+    json!({"name": name, "in": "query", "required": required, "description": description, "schema": schema})
 }
 
 fn content<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
@@ -121,6 +190,9 @@ fn parameters(endpoint: Endpoint, schemas: &mut SchemaGenerator) -> Value {
             "description": "Makes a retry the same call: it gets the result of the first one, for ten minutes, from the same replica. The call goes on when its client hangs up. Not for streams.",
             "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
         })),
+        Endpoint::Files(files) => {
+            all.extend(files.parameters().iter().map(|name| parameter(files, name, schemas)));
+        }
         Endpoint::OpenApi | Endpoint::Status => {}
     }
     Value::Array(all)

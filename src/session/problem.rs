@@ -54,20 +54,28 @@ reasons! {
     MethodNotAllowed = METHOD_NOT_ALLOWED,
     /// There is no such sandbox.
     NotFound = NOT_FOUND,
+    /// There is nothing at the path, in the sandbox's workspace.
+    NoSuchFile = NOT_FOUND,
     /// The body did not come in time.
     TooSlow = REQUEST_TIMEOUT,
     /// The sandbox does not run yet, or is not fenced; the message says what it waits for.
     NotReady = CONFLICT,
     /// The result of the call with this idempotency key was too big to be kept.
     ResultNotKept = CONFLICT,
+    /// What is at the path is of another kind, is there already, is not empty, or changed meanwhile; the message says which.
+    FileConflict = CONFLICT,
     /// The sandbox ended.
     Ended = GONE,
-    /// The body is too big.
+    /// The body is too big, or the file or directory.
     TooLarge = PAYLOAD_TOO_LARGE,
     /// The body is not said to be JSON.
     NotJson = UNSUPPORTED_MEDIA_TYPE,
     /// The idempotency key was used for another request.
     KeyReused = UNPROCESSABLE_ENTITY,
+    /// The path leads out of the workspace, to what is no file, or to where nothing may be read or written.
+    PathRefused = UNPROCESSABLE_ENTITY,
+    /// The archive is none, or has an entry that is refused; the message names it.
+    ArchiveRefused = UNPROCESSABLE_ENTITY,
     /// This replica, or the namespace's share of it, is full.
     TooManyCalls = TOO_MANY_REQUESTS,
     /// As many calls run in the sandbox as may.
@@ -84,8 +92,11 @@ reasons! {
     AgentUnreachable = SERVICE_UNAVAILABLE,
     /// This replica is about to end.
     ShuttingDown = SERVICE_UNAVAILABLE,
-    /// The sandbox's agent was silent beyond the call's deadline, or the client did not read.
+    /// The sandbox's agent was silent beyond the call's deadline, or the client did not read; or a file operation was not done in
+    /// its time.
     DeadlineMissed = GATEWAY_TIMEOUT,
+    /// The sandbox's workspace is full.
+    NoSpace = INSUFFICIENT_STORAGE,
 }
 
 /// A request that is not carried out.

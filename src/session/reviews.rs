@@ -51,13 +51,23 @@ pub(super) enum Right {
     Exec,
     /// See where a sandbox stands.
     Look,
+    /// See its files and what they hold.
+    ReadFiles,
+    /// Make files where there are none.
+    CreateFiles,
+    /// Make files, and put them in the place of others.
+    WriteFiles,
+    /// Remove files.
+    DeleteFiles,
 }
 
 impl Right {
     const fn verb(self) -> &'static str {
         match self {
-            Self::Exec => "create",
-            Self::Look => "get",
+            Self::Exec | Self::CreateFiles => "create",
+            Self::Look | Self::ReadFiles => "get",
+            Self::WriteFiles => "update",
+            Self::DeleteFiles => "delete",
         }
     }
 
@@ -65,6 +75,7 @@ impl Right {
         match self {
             Self::Exec => Some("exec"),
             Self::Look => None,
+            Self::ReadFiles | Self::CreateFiles | Self::WriteFiles | Self::DeleteFiles => Some("files"),
         }
     }
 
@@ -329,6 +340,10 @@ mod tests {
         assert_eq!(
             Right::Look.rule(),
             "apiGroups: [glovebox.dev], resources: [agentsandboxes], verbs: [get]"
+        );
+        assert_eq!(
+            Right::WriteFiles.rule(),
+            "apiGroups: [glovebox.dev], resources: [agentsandboxes/files], verbs: [update]"
         );
     }
 }

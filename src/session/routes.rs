@@ -18,6 +18,7 @@ use super::{
     bounds::Bounds,
     directory::Place,
     exec,
+    files::{self, Files},
     metrics::Metrics,
     openapi,
     problem::{Problem, Reason},
@@ -40,6 +41,8 @@ pub(super) enum Endpoint {
     Wait,
     /// Has a command run.
     Exec,
+    /// Does something with files.
+    Files(Files),
 }
 
 /// A path and its method.
@@ -66,7 +69,18 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/namespaces/{namespace}/sandboxes/{name}/exec",
         endpoint: Endpoint::Exec,
     },
+    files_at("get", "/v1/namespaces/{namespace}/sandboxes/{name}/files", Files::Read),
+    files_at("put", "/v1/namespaces/{namespace}/sandboxes/{name}/files", Files::Write),
+    files_at("delete", "/v1/namespaces/{namespace}/sandboxes/{name}/files", Files::Delete),
+    files_at("get", "/v1/namespaces/{namespace}/sandboxes/{name}/files/entry", Files::Stat),
+    files_at("get", "/v1/namespaces/{namespace}/sandboxes/{name}/files/list", Files::List),
+    files_at("get", "/v1/namespaces/{namespace}/sandboxes/{name}/files/archive", Files::Pack),
+    files_at("put", "/v1/namespaces/{namespace}/sandboxes/{name}/files/archive", Files::Unpack),
 ];
+
+const fn files_at(method: &'static str, path: &'static str, files: Files) -> Route {
+    Route { method, path, endpoint: Endpoint::Files(files) }
+}
 
 /// What requests need of the process.
 pub(super) struct App {
@@ -74,6 +88,8 @@ pub(super) struct App {
     pub(super) runner: Arc<Runner>,
     /// Bytes of output that this replica hands over of one call, whatever the sandbox says.
     pub(super) max_output: u64,
+    /// Most bytes that a file operation carries.
+    pub(super) max_transfer: u64,
     pub(super) retries: Arc<Retries>,
     /// Calls that run.
     pub(super) calls: Arc<Shares>,
@@ -118,7 +134,12 @@ impl App {
 pub(super) fn router(app: &Arc<App>) -> Router {
     let mut router = Router::new();
     for Route { method, path, endpoint } in ROUTES {
-        let filter = if *method == "post" { MethodFilter::POST } else { MethodFilter::GET };
+        let filter = match *method {
+            "post" => MethodFilter::POST,
+            "put" => MethodFilter::PUT,
+            "delete" => MethodFilter::DELETE,
+            _ => MethodFilter::GET,
+        };
         let app = app.clone();
         let handler = move |request: Request| async move { serve(&app, *endpoint, request).await };
         router = router.route(path, on(filter, handler));
@@ -140,8 +161,9 @@ async fn serve(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Response
     let (parts, body) = request.into_parts();
     let answer = match (endpoint, place(parts.uri.path())) {
         (Endpoint::Exec, Ok(at)) => exec::exec(app, at, &parts, body).await,
+        (Endpoint::Files(what), Ok(at)) => files::serve(app, what, at, &parts, body).await,
         (Endpoint::OpenApi, _) => unread(body, Ok(written(openapi::bytes()))).await,
-        (Endpoint::Exec | Endpoint::Status | Endpoint::Wait, Err(problem)) => {
+        (Endpoint::Exec | Endpoint::Files(_) | Endpoint::Status | Endpoint::Wait, Err(problem)) => {
             unread(body, Err(problem)).await
         }
         (Endpoint::Wait, Ok(at)) => {

@@ -190,6 +190,7 @@ fn app(
         reviewer,
         runner: Arc::new(runner),
         max_output: options.max_output.units().context("--max-output")?,
+        max_transfer: options.max_transfer.units().context("--max-transfer")?,
         retries: Retries::new(timing.kept),
         calls: Shares::new(options.max_calls.into()),
         buffered: Shares::new(options.max_buffered.units().context("--max-buffered")?),

@@ -3,6 +3,7 @@
 use std::{
     net::{IpAddr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 
 use tokio::{
@@ -62,7 +63,7 @@ pub(super) struct Failed {
 
 /// Why a call has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
+pub(super) enum Cause {
     Unreachable,
     Talk(Wrong),
     /// Beyond the guard.
@@ -75,7 +76,7 @@ enum Cause {
 
 impl Cause {
     /// The word in logs and metrics.
-    const fn as_str(self) -> &'static str {
+    pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Unreachable | Self::Talk(Wrong::Silent) => "AgentUnreachable",
             Self::Talk(Wrong::Refused(_)) => "AgentRefused",
@@ -92,7 +93,6 @@ impl Cause {
 impl Runner {
     /// Runs it to its end, however it ends.
     pub(super) async fn run<O: Output>(&self, job: &Job, output: &mut O) -> Result<ExecResult, Failed> {
-        let _in_use = self.uses.begin(&job.target.uid);
         let mut record = Record::new(&self.metrics, job);
         let mut progress = Progress::default();
         let ended = self.attempt(job, output, &mut progress).await;
@@ -123,32 +123,41 @@ impl Runner {
         output: &mut O,
         progress: &mut Progress,
     ) -> Result<CallResult, Cause> {
-        let mut talk = std::pin::pin!(self.guarded(job, output, progress));
-        tokio::select! {
-            biased;
-            ended = &mut talk => return ended,
-            () = self.hang_up.cancelled() => return Err(Cause::Draining),
-            () = self.directory.gone(&job.at, &job.target) => {}
-        }
-        // Its last words may be on their way.
-        timeout(self.timing.gone, talk).await.unwrap_or(Err(Cause::Gone))
-    }
-
-    async fn guarded<O: Output>(
-        &self,
-        job: &Job,
-        output: &mut O,
-        progress: &mut Progress,
-    ) -> Result<CallResult, Cause> {
-        let socket = self.dial(job.target.address).await.ok_or(Cause::Unreachable)?;
         let Wanted { exec, request, stdin, .. } = &job.wanted;
         let told = Told { uid: &job.target.uid, exec, request, stdin };
-        let lasts = std::time::Duration::from_millis(exec.timeout_ms) + self.timing.guard;
-        let talk = agent::talk(socket, &told, &self.key, &self.timing, output, progress);
-        match timeout_at(Instant::now() + lasts, talk).await {
-            Ok(ended) => ended.map_err(Cause::Talk),
-            Err(_) => Err(Cause::Late),
+        let lasts = Duration::from_millis(exec.timeout_ms);
+        let (key, timing) = (&self.key, &self.timing);
+        self.converse(&job.at, &job.target, lasts, |socket| {
+            agent::talk(socket, &told, key, timing, output, progress)
+        })
+        .await
+    }
+
+    /// A talk with the agent at this place: until it ends, until the guard, or until the sandbox is gone.
+    pub(super) async fn converse<T, F: Future<Output = Result<T, Wrong>> + Send>(
+        &self,
+        at: &Place,
+        target: &Target,
+        lasts: Duration,
+        talk: impl FnOnce(TcpStream) -> F + Send,
+    ) -> Result<T, Cause> {
+        let _in_use = self.uses.begin(&target.uid);
+        let guarded = async {
+            let socket = self.dial(target.address).await.ok_or(Cause::Unreachable)?;
+            match timeout_at(Instant::now() + lasts + self.timing.guard, talk(socket)).await {
+                Ok(ended) => ended.map_err(Cause::Talk),
+                Err(_) => Err(Cause::Late),
+            }
+        };
+        let mut guarded = std::pin::pin!(guarded);
+        tokio::select! {
+            biased;
+            ended = &mut guarded => return ended,
+            () = self.hang_up.cancelled() => return Err(Cause::Draining),
+            () = self.directory.gone(at, target) => {}
         }
+        // Its last words may be on their way.
+        timeout(self.timing.gone, guarded).await.unwrap_or(Err(Cause::Gone))
     }
 
     async fn dial(&self, address: IpAddr) -> Option<TcpStream> {
@@ -165,7 +174,19 @@ impl Runner {
 
 /// What a client is told.
 fn problem(cause: Cause, id: &str, progress: &Progress) -> Problem {
-    let (reason, what) = match cause {
+    let (reason, what) = words(cause, progress);
+    let ran = match cause {
+        Cause::Talk(Wrong::Refused(_)) => ", and has not run",
+        _ if progress.started => ", which had started",
+        _ if progress.told => ", which may have run",
+        _ => ", and has not run",
+    };
+    Problem::new(reason, format!("call {id}{ran}: {what}"))
+}
+
+/// Why, and what to do.
+pub(super) fn words(cause: Cause, progress: &Progress) -> (Reason, &'static str) {
+    match cause {
         Cause::Unreachable | Cause::Talk(Wrong::Silent) => (
             Reason::AgentUnreachable,
             "the sandbox does not take calls: look whether its node is well and a NetworkPolicy lets the session in, and try again",
@@ -191,14 +212,7 @@ fn problem(cause: Cause, id: &str, progress: &Progress) -> Problem {
         Cause::Draining => {
             (Reason::ShuttingDown, "this replica ended before the call did; another one takes calls")
         }
-    };
-    let ran = match cause {
-        Cause::Talk(Wrong::Refused(_)) => ", and has not run",
-        _ if progress.started => ", which had started",
-        _ if progress.told => ", which may have run",
-        _ => ", and has not run",
-    };
-    Problem::new(reason, format!("call {id}{ran}: {what}"))
+    }
 }
 
 const fn refused(refusal: Refusal) -> (Reason, &'static str) {
@@ -214,11 +228,20 @@ const fn refused(refusal: Refusal) -> (Reason, &'static str) {
             Reason::AgentFailed,
             "the sandbox does not know this session's key: it was made before the key was; replace the sandbox",
         ),
+        Refusal::NoFiles => (
+            Reason::AgentFailed,
+            "the sandbox's agent was not told of its workspace: it was made by another version; replace the sandbox",
+        ),
         Refusal::Malformed => (
             Reason::AgentFailed,
             "the sandbox's agent does not understand this session: it is of another version; replace the sandbox",
         ),
     }
+}
+
+/// A user's name, as a line of the log can have it.
+pub(super) fn in_a_line(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).take(MOST_USER_CHARS).collect()
 }
 
 /// Counts and logs a call when it ends, be it that nobody waits for it any more.
@@ -244,8 +267,7 @@ impl Drop for Record<'_> {
     fn drop(&mut self) {
         self.metrics.ended(self.outcome, self.began.elapsed());
         let (namespace, sandbox) = &self.job.at;
-        let user: String =
-            self.job.user.name.chars().filter(|c| !c.is_control()).take(MOST_USER_CHARS).collect();
+        let user = in_a_line(&self.job.user.name);
         let (id, outcome, duration_ms) = (&self.job.wanted.exec.id, self.outcome, self.elapsed_ms());
         tracing::info!(id, %sandbox, %namespace, user, outcome, duration_ms, "call");
     }

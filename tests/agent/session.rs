@@ -9,10 +9,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::{Signer, SigningKey};
 use glovebox::call::{
-    Access, CallResult, Decoder, Exec, Frame, Kind, NONCE_BYTES, OnHangup, Refusal, header, signed,
+    Access, CallResult, Decoder, Exec, FileRequest, Frame, Kind, NONCE_BYTES, OnHangup, Refusal, header,
+    signed,
 };
 
 use crate::container::{Container, Recipe, eventually};
+use crate::workspace::signed_request;
 
 /// The sandbox's uid.
 pub(crate) const UID: &str = "0d9e2f6c-1b6b-4a43-9d6e-6f2f0c9a51aa";
@@ -163,6 +165,14 @@ impl Call {
         call
     }
 
+    /// The same for a file operation.
+    pub(crate) fn open_file(stream: TcpStream, request: &FileRequest) -> Self {
+        let mut call = Self::silent(stream);
+        let nonce = call.nonce();
+        call.send(Kind::OpenFile, &signed_request(&nonce, request));
+        call
+    }
+
     /// A connection that has said nothing.
     pub(crate) fn silent(stream: TcpStream) -> Self {
         Self { stream, decoder: Decoder::default(), early: None }
@@ -176,6 +186,11 @@ impl Call {
 
     pub(crate) fn send(&mut self, kind: Kind, payload: &[u8]) {
         self.stream.write_all(&framed(kind, payload)).unwrap();
+    }
+
+    /// Whether there was somebody to hear it.
+    pub(crate) fn try_send(&mut self, kind: Kind, payload: &[u8]) -> bool {
+        self.stream.write_all(&framed(kind, payload)).is_ok()
     }
 
     /// The next frame, or none where the agent hung up.

@@ -24,8 +24,10 @@ pub(crate) const STDOUT: u8 = 3;
 pub(crate) const STDERR: u8 = 4;
 pub(crate) const RESULT: u8 = 5;
 pub(crate) const REFUSED: u8 = 6;
+pub(crate) const ENTRY: u8 = 7;
 pub(crate) const OPEN: u8 = 16;
 pub(crate) const STDIN: u8 = 17;
+pub(crate) const OPEN_FILE: u8 = 20;
 
 type Done = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Script = Arc<dyn Fn(Visit) -> Done + Send + Sync>;
@@ -140,14 +142,23 @@ impl Visit {
 
     /// The challenge, and what is asked; nothing if it is not signed as it should be.
     pub(crate) async fn open(&mut self) -> Option<Value> {
+        self.opened(OPEN, b"glovebox call v1\0").await
+    }
+
+    /// The same for a file operation.
+    pub(crate) async fn open_file(&mut self) -> Option<Value> {
+        self.opened(OPEN_FILE, b"glovebox file v1\0").await
+    }
+
+    async fn opened(&mut self, wanted: u8, context: &[u8]) -> Option<Value> {
         let nonce = [self.number; 32];
         self.send(NONCE, &nonce).await;
         let (kind, payload) = self.frame().await?;
-        assert_eq!(kind, OPEN);
+        assert_eq!(kind, wanted);
         let (signature, request) = payload.split_at(64);
         let (key, uid) = self.agent.believes.lock().unwrap().clone();
         let length = u64::try_from(uid.len()).unwrap().to_be_bytes();
-        let signed = [b"glovebox call v1\0", &length[..], uid.as_bytes(), &nonce, request].concat();
+        let signed = [context, &length[..], uid.as_bytes(), &nonce, request].concat();
         if key.verify_strict(&signed, &Signature::from_slice(signature).unwrap()).is_err() {
             self.say(REFUSED, &json!("NotSigned")).await;
             return None;

@@ -152,16 +152,16 @@ async fn what_is_asked_wrongly_is_told_and_never_run() {
     assert_eq!(world.exec(&big).await.problem(), (413, "TooLarge".into()));
     // The same without saying how long it is.
     let head = request(
-        "PUT",
+        "PATCH",
         EXEC,
         &[&fields[..1], &[("content-type", "application/json"), ("transfer-encoding", "chunked")]].concat(),
         "",
     );
-    let head = String::from_utf8(head).unwrap().replacen("PUT", "POST", 1);
+    let head = String::from_utf8(head).unwrap().replacen("PATCH", "POST", 1);
     let chunk = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
     let reply = world.send(format!("{head}{}", chunk.repeat(5)).as_bytes()).await;
     assert_eq!(reply.problem(), (413, "TooLarge".into()));
-    for path in ["/", "/v1", "/v1/namespaces/a/sandboxes", "/v1/namespaces/a/sandboxes/s/files"] {
+    for path in ["/", "/v1", "/v1/namespaces/a/sandboxes", "/v1/namespaces/a/sandboxes/s/nothing"] {
         assert_eq!(world.get(path).await.problem(), (404, "NoSuchPath".into()), "{path}");
     }
     assert_eq!(world.get(EXEC).await.problem(), (405, "MethodNotAllowed".into()));

@@ -43,7 +43,7 @@ pub(crate) fn request(method: &str, path: &str, fields: &[(&str, &str)], body: &
     for (name, value) in fields {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    if method == "POST" {
+    if matches!(method, "POST" | "PUT") {
         head.push_str(&format!("content-length: {}\r\n", body.len()));
     }
     format!("{head}\r\n{body}").into_bytes()

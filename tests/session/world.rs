@@ -22,6 +22,7 @@ use crate::{
 pub(crate) const UID: &str = "5c1f4a2e-0000-4000-8000-000000000001";
 /// The token of somebody who may.
 pub(crate) const TOKEN: &str = "good-token";
+pub(crate) const FILES: &str = "/v1/namespaces/a/sandboxes/s/files";
 pub(crate) const EXEC: &str = "/v1/namespaces/a/sandboxes/s/exec";
 
 pub(crate) struct World {
@@ -152,6 +153,9 @@ impl World {
         cluster.knows(TOKEN, "alice");
         cluster.lets("alice", "create", "agentsandboxes/exec", "a");
         cluster.lets("alice", "get", "agentsandboxes", "a");
+        for verb in ["get", "create", "update", "delete"] {
+            cluster.lets("alice", verb, "agentsandboxes/files", "a");
+        }
         directory.sandbox(&serde_json::from_value(sandbox("s", UID, "Running", true)).unwrap());
         directory.pod(&serde_json::from_value(pod("s", UID)).unwrap());
         directory.load();
@@ -181,6 +185,17 @@ impl World {
 
     pub(crate) async fn get(&self, path: &str) -> Reply {
         self.send(&request("GET", path, &[("authorization", &format!("Bearer {TOKEN}"))], "")).await
+    }
+
+    /// A file operation, with a body where it has one.
+    pub(crate) async fn files(&self, method: &str, below: &str, body: &str) -> Reply {
+        self.send(&request(
+            method,
+            &format!("{FILES}{below}"),
+            &[("authorization", &format!("Bearer {TOKEN}"))],
+            body,
+        ))
+        .await
     }
 
     pub(crate) async fn exec(&self, body: &Value) -> Reply {

@@ -1,6 +1,7 @@
 //! The options that say where calls come in, and whose.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -26,6 +27,8 @@ pub struct CallsArgs {
     pub keys: Vec<VerifyingKey>,
     /// How many may run at once, whatever a call says.
     pub most: usize,
+    /// The workspace, whose files may be touched; without it none may.
+    pub workspace: Option<PathBuf>,
 }
 
 /// What was given so far.
@@ -35,6 +38,7 @@ pub(super) struct Options {
     uid: Option<String>,
     keys: Vec<VerifyingKey>,
     most: Option<usize>,
+    workspace: Option<PathBuf>,
 }
 
 impl Options {
@@ -58,6 +62,7 @@ impl Options {
                     .ok_or_else(|| wrong(option, &value, "an Ed25519 public key as base64, 44 characters"))?;
                 push(&mut self.keys, option, key)?;
             }
+            "--calls-workspace" => self.workspace = Some(words.absolute(option)?),
             "--calls-most" => self.most = Some(words.number(option, 1..=MOST)?),
             _ => return Ok(false),
         }
@@ -66,11 +71,14 @@ impl Options {
 
     /// All, or none: a port without a key would be open to nobody or, worse, to everybody.
     pub(super) fn whole(self) -> Result<Option<CallsArgs>, Fault> {
-        match (self.listen, self.uid, self.keys, self.most) {
-            (Some(listen), Some(uid), keys, most) if !keys.is_empty() => {
-                Ok(Some(CallsArgs { listen, uid, keys, most: most.unwrap_or(MOST) }))
+        match (self.listen, self.uid, self.keys) {
+            (Some(listen), Some(uid), keys) if !keys.is_empty() => {
+                let most = self.most.unwrap_or(MOST);
+                Ok(Some(CallsArgs { listen, uid, keys, most, workspace: self.workspace }))
             }
-            (None, None, keys, None) if keys.is_empty() => Ok(None),
+            (None, None, keys) if keys.is_empty() && self.most.is_none() && self.workspace.is_none() => {
+                Ok(None)
+            }
             _ => Err(Fault::usage("--calls-listen, --calls-uid and --calls-key go together")),
         }
     }

@@ -54,11 +54,13 @@ USAGE
         --calls-key BASE64           an Ed25519 public key whose signature counts
                                      (repeatable, for a change of keys)
         --calls-most N               how many calls may run at once, whatever they say [default: 1024]
+        --calls-workspace DIR        below which sessions may read and write files; without
+                                     it they may not
       A call ends with its first process: whatever else it started is killed then, or at
       its deadline. What an exec of Kubernetes leaves behind may be taken for a call's.
 
   --termination-log FILE             where init, run and idle report [default: /dev/termination-log]
   --help, --version
 
-run and idle start keep, call and stage for themselves.
+run and idle start keep, call, file and stage for themselves.
 ";

@@ -1,4 +1,4 @@
-//! The commands that process 1 and its helpers start for themselves: `keep`, `call` and `stage`. Whoever else runs them gets
+//! The commands that process 1 and its helpers start for themselves: `keep`, `call`, `file` and `stage`. Whoever else runs them gets
 //! nothing that they could not do without.
 
 use std::ffi::OsString;
@@ -35,6 +35,15 @@ pub(super) fn call(mut words: Words) -> Result<(), Fault> {
     match words.option("call")? {
         Some(option) => Err(unknown(&option, "call")),
         None => Ok(()),
+    }
+}
+
+/// The workspace.
+pub(super) fn file(mut words: Words) -> Result<PathBuf, Fault> {
+    match words.option("file")?.as_deref() {
+        Some("--workspace") => words.absolute("--workspace"),
+        Some(option) => Err(unknown(option, "file")),
+        None => Err(Fault::usage("file needs --workspace")),
     }
 }
 

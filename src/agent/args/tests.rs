@@ -54,6 +54,7 @@ const CALLS: [&str; 6] = ["--calls-listen", "10.0.0.1:8088", "--calls-uid", "u-1
 #[test]
 fn run_and_idle_take_where_calls_come_in() {
     let more = ["--calls-key", "A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=", "--calls-most", "3"];
+    let more = [&more[..], &["--calls-workspace", "/w"]].concat();
     let Command::Run(run) = parse(words(&[&["run"], &CALLS[..], &more, &["--", "sh"]].concat())).unwrap()
     else {
         panic!("not run")
@@ -61,6 +62,7 @@ fn run_and_idle_take_where_calls_come_in() {
     let calls = run.calls.unwrap();
     assert_eq!((calls.listen, calls.uid.as_str()), ("10.0.0.1:8088".parse().unwrap(), "u-1"));
     assert_eq!((calls.keys.len(), calls.most), (2, 3));
+    assert_eq!(calls.workspace, Some("/w".into()));
     let Command::Idle(idle) = parse(words(&[&["idle"], &CALLS[..]].concat())).unwrap() else {
         panic!("not idle")
     };

@@ -34,8 +34,8 @@ pub(super) enum Heard {
     Gone,
     /// What came is no request.
     Nonsense,
-    /// A request, with its signature.
-    Request(Vec<u8>),
+    /// A request, with its signature: for a call or a file operation, by the frame's kind.
+    Request(Kind, Vec<u8>),
 }
 
 /// One connection.
@@ -83,7 +83,9 @@ impl Door {
                     self.decoder.feed(chunk.get(..length).unwrap_or_default());
                     match self.decoder.next() {
                         Ok(None) => {}
-                        Ok(Some(frame)) if frame.kind == Kind::Open => return Heard::Request(frame.payload),
+                        Ok(Some(frame)) if matches!(frame.kind, Kind::Open | Kind::OpenFile) => {
+                            return Heard::Request(frame.kind, frame.payload);
+                        }
                         Ok(Some(_)) | Err(_) => return Heard::Nonsense,
                     }
                 }

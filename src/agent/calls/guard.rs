@@ -3,9 +3,30 @@
 //!
 //! Must read nothing of a request before its signature holds.
 
+use std::time::Duration;
+
 use ed25519_dalek::{Signature, VerifyingKey};
 
-use crate::call::{Exec, NONCE_BYTES, Refusal, SIGNATURE_BYTES, signed};
+use crate::call::{Exec, FileRequest, Kind, NONCE_BYTES, Refusal, SIGNATURE_BYTES, signed, signed_file};
+
+/// What a session asks.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// To run a command.
+    Exec(Exec),
+    /// To do something with files.
+    File(FileRequest),
+}
+
+impl Asked {
+    /// From the start until it has to be over.
+    pub(super) fn timeout(&self) -> Duration {
+        Duration::from_millis(match self {
+            Self::Exec(exec) => exec.timeout_ms,
+            Self::File(file) => file.timeout_ms,
+        })
+    }
+}
 
 /// Whose word counts, and for which sandbox.
 #[derive(Debug)]
@@ -22,20 +43,31 @@ impl Guard {
     /// The request in the payload of an opening frame, and what it says.
     pub(super) fn admit<'a>(
         &self,
+        kind: Kind,
         nonce: &[u8; NONCE_BYTES],
         payload: &'a [u8],
-    ) -> Result<(&'a [u8], Exec), Refusal> {
+    ) -> Result<(&'a [u8], Asked), Refusal> {
         let (signature, request) =
             payload.split_first_chunk::<SIGNATURE_BYTES>().ok_or(Refusal::NotSigned)?;
         let signature = Signature::from_bytes(signature);
-        let message = signed(&self.uid, nonce, request);
+        let message = match kind {
+            Kind::OpenFile => signed_file(&self.uid, nonce, request),
+            _ => signed(&self.uid, nonce, request),
+        };
         if !self.keys.iter().any(|key| key.verify_strict(&message, &signature).is_ok()) {
             return Err(Refusal::NotSigned);
         }
-        let exec: Exec = serde_json::from_slice(request).map_err(|_| Refusal::Malformed)?;
-        exec.check().map_err(|_| Refusal::Malformed)?;
-        Ok((request, exec))
+        read(kind, request).map(|asked| (request, asked)).ok_or(Refusal::Malformed)
     }
+}
+
+fn read(kind: Kind, request: &[u8]) -> Option<Asked> {
+    if kind == Kind::OpenFile {
+        let file: FileRequest = serde_json::from_slice(request).ok()?;
+        return file.check().ok().map(|()| Asked::File(file));
+    }
+    let exec: Exec = serde_json::from_slice(request).ok()?;
+    exec.check().ok().map(|()| Asked::Exec(exec))
 }
 
 #[cfg(test)]
@@ -60,8 +92,10 @@ mod tests {
         let nonce = [5; NONCE_BYTES];
         for seed in [1, 2] {
             let payload = payload(&key(seed), "uid", nonce, REQUEST);
-            let (request, exec) = guard.admit(&nonce, &payload).unwrap();
-            assert_eq!((request, exec.id.as_str()), (REQUEST, "a"));
+            let (request, asked) = guard.admit(Kind::Open, &nonce, &payload).unwrap();
+            assert!(matches!(asked, Asked::Exec(exec) if exec.id == "a") && request == REQUEST);
+            // What was signed for a call is for nothing else.
+            assert_eq!(guard.admit(Kind::OpenFile, &nonce, &payload), Err(Refusal::NotSigned));
         }
         let mut changed = payload(&key(1), "uid", nonce, REQUEST);
         let at = changed.iter().rposition(|byte| *byte == b'0').unwrap();
@@ -74,7 +108,27 @@ mod tests {
             vec![0; SIGNATURE_BYTES + 1],
             vec![0; 3],
         ] {
-            assert_eq!(guard.admit(&nonce, &payload), Err(Refusal::NotSigned));
+            assert_eq!(guard.admit(Kind::Open, &nonce, &payload), Err(Refusal::NotSigned));
+        }
+    }
+
+    #[test]
+    fn a_file_operation_is_signed_as_one() {
+        let guard = Guard::new("uid".into(), vec![key(1).verifying_key()]);
+        let nonce = [5; NONCE_BYTES];
+        let admit = |kind, request: &[u8]| {
+            let signature = key(1).sign(&signed_file("uid", &nonce, request)).to_bytes();
+            guard.admit(kind, &nonce, &[&signature, request].concat()).map(|(_, asked)| asked)
+        };
+        let text = |path: &str| {
+            format!(
+                r#"{{"id":"a","path":"{path}","operation":"Read","timeoutMs":1,"maxBytes":1,"maxEntries":1}}"#
+            )
+        };
+        assert!(matches!(admit(Kind::OpenFile, text("a/b").as_bytes()), Ok(Asked::File(_))));
+        assert_eq!(admit(Kind::Open, text("a/b").as_bytes()), Err(Refusal::NotSigned));
+        for path in ["/a", "../a", "a/../../b", "a\\u0000b"] {
+            assert_eq!(admit(Kind::OpenFile, text(path).as_bytes()), Err(Refusal::Malformed), "{path}");
         }
     }
 
@@ -84,7 +138,7 @@ mod tests {
         let nonce = [5; NONCE_BYTES];
         for request in [&b"{"[..], b"[]", br#"{"id":"a","command":[],"timeoutMs":1,"maxOutputBytes":0}"#] {
             let payload = payload(&key(1), "uid", nonce, request);
-            assert_eq!(guard.admit(&nonce, &payload), Err(Refusal::Malformed));
+            assert_eq!(guard.admit(Kind::Open, &nonce, &payload), Err(Refusal::Malformed));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Owns the way of a call from process 1 to its own process: the connection, the request, and a pipe by which process 1 hears
+//! Owns the way of a call or a file operation from process 1 to its own process: the connection, the request, and a pipe by which process 1 hears
 //! that all is done.
 //!
 //! Must hand over nothing else.
@@ -15,13 +15,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::pipe::{PipeFlags, pipe_with};
+use serde::de::DeserializeOwned;
 
 use super::door::Door;
+use super::guard::Asked;
 use super::tree::Sweep;
 use crate::agent::descriptor::above_standard;
 use crate::agent::environment::Variables;
 use crate::agent::launch::helper;
-use crate::call::{Exec, MOST_PAYLOAD, Refusal};
+use crate::call::{MOST_PAYLOAD, Refusal};
 
 /// How long after its deadline a call process may be busy with killing before process 1 does it as well. Together with what
 /// that takes it is below the second in which all must be gone.
@@ -35,7 +37,7 @@ const BEGUN: [u8; 1] = *b"b";
 /// More than a request and what came in the same read.
 const MOST: u64 = 2 * MOST_PAYLOAD as u64;
 
-/// A call process, as process 1 knows it.
+/// A process that serves a session, as process 1 knows it.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) pid: Pid,
@@ -43,6 +45,8 @@ pub(super) struct Running {
     pub(super) until: Instant,
     /// Whether the command and all it started are gone.
     pub(super) done: bool,
+    /// Whether it does something with files, and runs no command.
+    pub(super) is_file: bool,
     /// Whether it is late: it has been stopped, or can't cope.
     late: bool,
     sweep: Option<Sweep>,
@@ -52,11 +56,11 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts the process. The connection is its own from then on.
+    /// Starts the process with these words. The connection is its own from then on.
     pub(super) fn start(
         door: &Door,
         request: &[u8],
-        exec: &Exec,
+        (asked, words): (&Asked, &[&OsStr]),
         variables: Variables,
         now: Instant,
     ) -> Result<Self, Refusal> {
@@ -64,10 +68,11 @@ impl Running {
         let (ear, mouth) =
             pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(|_| Refusal::NoResources)?;
         let descriptors = [(door.stream().as_fd(), 0), (letter.as_fd(), 1), (mouth.as_fd(), 2)];
-        let pid = helper(&[OsStr::new("call")], variables, &descriptors).map_err(|_| Refusal::NoResources)?;
-        let timeout = Duration::from_millis(exec.timeout_ms);
+        let pid = helper(words, variables, &descriptors).map_err(|_| Refusal::NoResources)?;
+        let timeout = asked.timeout();
         let until = now + timeout + LATE + LINGER;
-        Ok(Self { pid, until, done: false, late: false, sweep: None, timeout, ear: ear.into() })
+        let is_file = matches!(asked, Asked::File(_));
+        Ok(Self { pid, until, done: false, is_file, late: false, sweep: None, timeout, ear: ear.into() })
     }
 
     /// Hears how far it is.
@@ -124,17 +129,18 @@ fn letter(request: &[u8], rest: &[u8]) -> io::Result<File> {
     Ok(letter)
 }
 
-/// What a call process is handed.
+/// What such a process is handed.
 #[derive(Debug)]
-pub(super) struct Handed {
-    pub(super) stream: TcpStream,
-    pub(super) exec: Exec,
+pub(in crate::agent) struct Handed<T> {
+    pub(in crate::agent) stream: TcpStream,
+    /// The request, which was checked by process 1.
+    pub(in crate::agent) asked: T,
     /// What came after the request.
-    pub(super) rest: Vec<u8>,
+    pub(in crate::agent) rest: Vec<u8>,
 }
 
-/// Takes it, in the call process. It was checked, and is checked again: it costs nothing.
-pub(super) fn take() -> io::Result<Handed> {
+/// Takes it, in the process itself.
+pub(in crate::agent) fn take<T: DeserializeOwned>() -> io::Result<Handed<T>> {
     let stream = TcpStream::from(above_standard(io::stdin())?);
     let mut bytes = Vec::new();
     File::from(above_standard(io::stdout())?).take(MOST).read_to_end(&mut bytes)?;
@@ -142,18 +148,17 @@ pub(super) fn take() -> io::Result<Handed> {
     let (length, bytes) = bytes.split_first_chunk().ok_or_else(wrong)?;
     let length = usize::try_from(u32::from_be_bytes(*length)).map_err(io::Error::other)?;
     let (request, rest) = bytes.split_at_checked(length).ok_or_else(wrong)?;
-    let exec: Exec = serde_json::from_slice(request)?;
-    exec.check().map_err(io::Error::other)?;
-    Ok(Handed { stream, exec, rest: rest.to_vec() })
+    let asked = serde_json::from_slice(request)?;
+    Ok(Handed { stream, asked, rest: rest.to_vec() })
 }
 
 /// Tells process 1 that the time of the call begins: however long this process took to start, both then count alike.
-pub(super) fn tell_begun() {
+pub(in crate::agent) fn tell_begun() {
     // If process 1 were gone, so would be this.
     let _ = io::stderr().write_all(&BEGUN);
 }
 
 /// Tells process 1 that the command and all it started are gone.
-pub(super) fn tell_done() {
+pub(in crate::agent) fn tell_done() {
     let _ = io::stderr().write_all(b".");
 }

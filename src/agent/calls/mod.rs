@@ -8,13 +8,13 @@
 //! ([`super::keeper`]). What an exec of Kubernetes leaves behind can't be told from a call's, and may go with it.
 //!
 //! A call leaves nothing behind: it is over when its first process has ended and nobody writes its output any more, or shortly
-//! after the first process ended, and then the rest is killed. Room is left for other requests than commands: whatever is
-//! signed is handed on as it came, and read for what it is by the process that serves it.
+//! after the first process ended, and then the rest is killed. File operations come in by the same port, and are carried out
+//! by a process of [`super::files`].
 
 pub mod access;
 mod door;
 mod guard;
-mod handover;
+pub(in crate::agent) mod handover;
 mod line;
 pub mod process;
 pub mod reception;

@@ -44,8 +44,10 @@ pub fn call() -> Result<u8, Fault> {
     prctl::set_dumpable(false).map_err(|errno| no("forbid others to trace this call", errno.desc()))?;
     prctl::set_child_subreaper(true).map_err(|errno| no("adopt what the call orphans", errno.desc()))?;
     let signals = Signals::open(Sender::Process1).map_err(|errno| no("listen for signals", errno.desc()))?;
-    let Handed { stream, exec, rest } =
-        handover::take().map_err(|error| no("take over a call", &error.to_string()))?;
+    let Handed { stream, asked: exec, rest } =
+        handover::take::<Exec>().map_err(|error| no("take over a call", &error.to_string()))?;
+    // It was checked, and is checked again: it costs nothing.
+    exec.check().map_err(|bad| no("take over a call", &bad.to_string()))?;
     handover::tell_begun();
     let begun = Instant::now();
     let deadline = begun + Duration::from_millis(exec.timeout_ms);

@@ -4,9 +4,11 @@
 //! Must never wait: process 1 has a workload to look after. Must not let the workload keep sessions out by connecting itself:
 //! connections from inside have places of their own.
 
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
@@ -14,14 +16,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::door::{Door, Heard};
-use super::guard::Guard;
+use super::guard::{Asked, Guard};
 use super::handover::Running;
 use super::tree::Sweep;
 use crate::agent::args::CallsArgs;
 use crate::agent::environment::Variables;
 use crate::agent::fault::Fault;
 use crate::agent::workload::Ending;
-use crate::call::{DEFAULT_CONCURRENT, Refusal};
+use crate::call::{DEFAULT_CONCURRENT, Kind, Refusal};
 
 /// Connections that have not said who they are: so many from outside, and as many from inside. The oldest makes place for one
 /// more, since an honest one needs its place for a moment only.
@@ -41,7 +43,10 @@ pub struct Reception {
     /// None once the sandbox ends.
     listener: Option<TcpListener>,
     guard: Guard,
+    /// Calls at once; of file operations as many more.
     most: usize,
+    /// Whose files may be touched.
+    workspace: Option<PathBuf>,
     variables: Variables,
     doors: Vec<Door>,
     running: Vec<Running>,
@@ -62,6 +67,7 @@ impl Reception {
             listener: Some(listener),
             guard: Guard::new(args.uid.clone(), args.keys.clone()),
             most: args.most,
+            workspace: args.workspace.clone(),
             variables,
             doors: Vec::new(),
             running: Vec::new(),
@@ -178,7 +184,7 @@ impl Reception {
                 Heard::Nothing => None,
                 Heard::Gone => continue,
                 Heard::Nonsense => Some(Refusal::Malformed),
-                Heard::Request(payload) => match self.start(&door, &payload, now) {
+                Heard::Request(kind, payload) => match self.start(&door, kind, &payload, now) {
                     Ok(call) => {
                         self.running.push(call);
                         continue;
@@ -194,17 +200,29 @@ impl Reception {
         self.make_room();
     }
 
-    fn start(&mut self, door: &Door, payload: &[u8], now: Instant) -> Result<Running, Refusal> {
-        let (request, exec) = self.guard.admit(door.nonce(), payload)?;
+    fn start(&mut self, door: &Door, kind: Kind, payload: &[u8], now: Instant) -> Result<Running, Refusal> {
+        let (request, asked) = self.guard.admit(kind, door.nonce(), payload)?;
         // A session that has its result may call again at once.
         self.running.iter_mut().for_each(|call| call.listen(now));
-        let busy = self.running.iter().filter(|call| !call.done).count();
-        let most = usize::from(exec.max_concurrent.unwrap_or(DEFAULT_CONCURRENT)).min(self.most);
+        let is_file = matches!(asked, Asked::File(_));
+        let most = match &asked {
+            Asked::Exec(exec) => exec.max_concurrent.unwrap_or(DEFAULT_CONCURRENT),
+            Asked::File(_) => DEFAULT_CONCURRENT,
+        };
+        let most = usize::from(most).min(self.most);
+        let alike = || self.running.iter().filter(|call| call.is_file == is_file);
         // Those that are done and still tell their result to a slow session count only where there are very many.
-        if busy >= most || self.running.len() >= 2 * most {
+        if alike().filter(|call| !call.done).count() >= most || alike().count() >= 2 * most {
             return Err(Refusal::Busy);
         }
-        Running::start(door, request, &exec, self.variables.clone(), now)
+        let words = match &asked {
+            Asked::Exec(_) => vec![OsStr::new("call")],
+            Asked::File(_) => {
+                let workspace = self.workspace.as_ref().ok_or(Refusal::NoFiles)?;
+                vec![OsStr::new("file"), OsStr::new("--workspace"), workspace.as_os_str()]
+            }
+        };
+        Running::start(door, request, (&asked, &words), self.variables.clone(), now)
     }
 }
 
