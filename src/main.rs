@@ -50,6 +50,10 @@ enum Role {
     #[cfg(feature = "session")]
     #[command(display_order = 102)]
     Session(Box<session::Options>),
+    /// Print the session's OpenAPI document.
+    #[cfg(feature = "session")]
+    #[command(name = "openapi", display_order = 105)]
+    OpenApi,
 }
 
 fn main() -> ExitCode {
@@ -100,6 +104,11 @@ async fn act(role: Role) -> ExitCode {
         Role::Session(options) => {
             telemetry::log(options.log_format);
             session::run(*options).await
+        }
+        #[cfg(feature = "session")]
+        Role::OpenApi => {
+            println!("{:#}", session::openapi());
+            Ok(())
         }
     };
     ended.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)

@@ -43,3 +43,10 @@ async fn what_is_listed_is_served_and_what_is_served_is_listed() {
     listed.sort();
     assert_eq!(routes, listed);
 }
+
+#[test]
+fn the_document_in_the_checkout_is_this_one() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.json");
+    let kept = std::fs::read_to_string(file).unwrap();
+    assert!(kept == format!("{:#}\n", openapi()), "write it anew: cargo run -- openapi > docs/openapi.json");
+}
