@@ -9,6 +9,7 @@ mod alone;
 mod api;
 mod attacks;
 mod cli;
+mod client;
 mod conformance;
 mod disk;
 mod egress;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
     quota::cases(&mut cases);
     session::cases(&mut cases);
     cli::cases(&mut cases);
+    client::cases(&mut cases);
     alone::cases(&mut cases);
     let code = runner::main(cases);
     conformance::table::print();

@@ -25,6 +25,10 @@ mod files_hostile;
 mod hostile;
 #[path = "session/life.rs"]
 mod life;
+#[path = "session/live.rs"]
+mod live;
+#[path = "session/logs.rs"]
+mod logs;
 #[path = "session/retries.rs"]
 mod retries;
 #[path = "session/waits.rs"]

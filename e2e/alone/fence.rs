@@ -52,7 +52,7 @@ pub(super) fn cases(cases: &mut Cases) {
 }
 
 /// A class of this runtime on one node alone, and the node.
-async fn pinned(test: &Test, runtime: Runtime) -> Result<(String, String)> {
+pub(crate) async fn pinned(test: &Test, runtime: Runtime) -> Result<(String, String)> {
     let nodes = test.cluster.node_names().await?;
     let node = nodes.into_iter().last().context("no node")?;
     let change = json!({"scheduling": {"nodeSelector": {"kubernetes.io/hostname": node}}});
@@ -73,7 +73,11 @@ async fn open(test: &Test, node: &str) -> Result<Timestamp> {
 }
 
 /// Does something on an open node, and closes the node again whatever came of it.
-async fn while_open<T>(test: &Test, node: &str, act: impl AsyncFnOnce(Timestamp) -> Result<T>) -> Result<T> {
+pub(crate) async fn while_open<T>(
+    test: &Test,
+    node: &str,
+    act: impl AsyncFnOnce(Timestamp) -> Result<T>,
+) -> Result<T> {
     let done = match open(test, node).await {
         Ok(since) => act(since).await,
         Err(error) => Err(error),

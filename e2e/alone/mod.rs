@@ -3,7 +3,7 @@
 mod budget;
 mod deadline;
 mod faults;
-mod fence;
+pub(crate) mod fence;
 mod leftovers;
 mod load;
 

@@ -3,13 +3,21 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
+use glovebox::api::SandboxClass;
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::ConfigMap, node::v1::RuntimeClass},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
 use serde_json::{Value, json};
 
 use super::person::{Ended, Person};
 use crate::{
-    harness::{Cases, Outcome, Runtime, Test, replicas::Replicas, wait},
+    alone::fence,
+    harness::{Cases, Outcome, Runtime, Test, classes::merge, replicas::Replicas, wait},
     session::caller,
 };
 
@@ -106,26 +114,122 @@ async fn unreached(test: Arc<Test>) -> Outcome {
     finds(&all, "session-api", "Broken", "does not take this token")
 }
 
+/// A class with one fault each, and what is said of it.
+async fn classes(test: &Test) -> Result<Vec<(String, &'static str)>> {
+    let mut all = Vec::new();
+    let (swapped, unserved) =
+        (format!("e2e-swapped-{}", test.suffix), format!("e2e-unserved-{}", test.suffix));
+    for (name, handler) in [(&swapped, "runc"), (&unserved, "kata-nowhere")] {
+        let class: RuntimeClass =
+            serde_json::from_value(json!({"metadata": {"name": name}, "handler": handler}))?;
+        test.forget_later::<RuntimeClass>(name);
+        Api::all(test.client.clone()).create(&PostParams::default(), &class).await?;
+    }
+    let nowhere = json!({"scheduling": {"nodeSelector": {"e2e.example/nowhere": "yes"}}});
+    for (hint, runtime, handler, more, reason) in [
+        ("missing", "no-such-runtime", "runsc", json!({}), "RuntimeClassNotFound"),
+        ("swapped", &swapped, "runsc", json!({}), "RuntimeClassHandlerMismatch"),
+        ("unserved", &unserved, "kata-nowhere", json!({}), "RuntimeHandlerNotServed"),
+        ("homeless", "gvisor", "runsc", nowhere, "NoEligibleNode"),
+    ] {
+        let mut change = json!({"runtime": {"runtimeClassName": runtime, "handler": handler}});
+        merge(&mut change, &more);
+        all.push((test.class(Runtime::Gvisor, hint, &change).await?, reason));
+    }
+    Ok(all)
+}
+
+/// Waits until a fault is found; what is found depends on what the controller has seen so far.
+async fn found(person: &Person, check: &str, state: &str, words: &str) -> Outcome {
+    let what = format!("doctor finds {check} {state}: {words}");
+    wait::poll(&what, async || {
+        let ended = person.glovebox(&["doctor", "-o", "json"]).await?;
+        let code = if ended.stdout.contains("\"Broken\"") { 1 } else { 0 };
+        ended.is(code)?;
+        Ok(finds(&findings(&ended)?, check, state, words).is_ok().then_some(()))
+    })
+    .await
+}
+
+async fn patch<K>(api: &Api<K>, name: &str, change: Value) -> Outcome
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    api.patch(name, &PatchParams::default(), &Patch::Merge(change)).await?;
+    Ok(())
+}
+
+/// Eleven faults of a cluster, each of which is named, with what to do; and once they are mended it is well again.
 async fn planted(test: Arc<Test>) -> Outcome {
     let person = Person::admin(&test)?;
-    let runtime = json!({"runtime": {"runtimeClassName": "no-such-runtime", "handler": "none", "isolation": "VirtualMachine"}});
-    let class = test.class(Runtime::Runc, "doctor", &runtime).await?;
-    wait::poll("the class is looked at", async || {
-        let all = examined(&person, &[], 0).await?;
-        Ok(finds(&all, "class", "Warning", "RuntimeClassNotFound").is_ok().then_some(()))
-    })
-    .await?;
-    let all = examined(&person, &[], 0).await?;
-    finds(&all, "class", "Warning", &class)?;
-    let sessions = Replicas::of(&test.client, &test.controller()?.namespace, "glovebox-session", SESSION);
-    let wanted = sessions.wanted().await?;
-    sessions.scale(0).await?;
-    let found = async {
-        let all = examined(&person, &[], 1).await?;
-        finds(&all, "session", "Broken", "scaled to 0")?;
-        finds(&all, "session-api", "Broken", "there is no session")
+    let namespace = &test.controller()?.namespace;
+    let faulty = classes(&test).await?;
+    for (class, reason) in &faulty {
+        found(&person, "class", "Warning", &format!("{class}: {reason}")).await?;
+    }
+    let apis: Api<SandboxClass> = Api::all(test.client.clone());
+    let default = |is: Value| json!({"metadata": {"annotations": {"glovebox.dev/is-default-class": is}}});
+    let (another, _) = faulty.first().context("no class")?;
+    patch(&apis, another, default(json!("true"))).await?;
+    let outcome = found(&person, "classes", "Broken", "several default classes").await;
+    patch(&apis, another, default(Value::Null)).await?;
+    outcome?;
+
+    let deployments: Api<Deployment> = Api::namespaced(test.client.clone(), namespace);
+    let label = |version: &str| json!({"metadata": {"labels": {"app.kubernetes.io/version": version}}});
+    patch(&deployments, "glovebox-gateway", label("9.9.9")).await?;
+    let outcome = found(&person, "gateway", "Warning", "is of version 9.9.9").await;
+    patch(&deployments, "glovebox-gateway", label(env!("CARGO_PKG_VERSION"))).await?;
+    outcome?;
+
+    let definitions: Api<CustomResourceDefinition> = Api::all(test.client.clone());
+    let name = "egresspolicies.glovebox.dev";
+    let before = definitions.get(name).await?;
+    let mut versions = serde_json::to_value(&before.spec.versions)?;
+    let kept = versions.clone();
+    versions[0]["schema"]["openAPIV3Schema"]["description"] = json!("Another one.");
+    patch(&definitions, name, json!({"spec": {"versions": versions}})).await?;
+    let outcome = found(&person, "definitions", "Warning", "another version").await;
+    patch(&definitions, name, json!({"spec": {"versions": kept}})).await?;
+    outcome?;
+
+    stopped(&test, &person).await?;
+    if test.local().is_ok() {
+        let (_, node) = fence::pinned(&test, Runtime::Runc).await?;
+        fence::while_open(&test, &node, async |_| {
+            let class = test.class(Runtime::Runc, "open", &json!({})).await?;
+            found(&person, "network", "Broken", &class).await
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Each role is missed.
+async fn stopped(test: &Test, person: &Person) -> Outcome {
+    let namespace = &test.controller()?.namespace;
+    let roles = ["controller", "gateway", "session"].map(|role| {
+        let labels = match role {
+            "controller" => "app.kubernetes.io/name=glovebox,app.kubernetes.io/component=controller",
+            "gateway" => "app.kubernetes.io/name=glovebox,app.kubernetes.io/component=gateway",
+            _ => SESSION,
+        };
+        (role, Replicas::of(&test.client, namespace, &format!("glovebox-{role}"), labels))
+    });
+    let mut wanted = Vec::new();
+    for (_, replicas) in &roles {
+        wanted.push(replicas.wanted().await?);
+        replicas.scale(0).await?;
+    }
+    let look = async {
+        for (role, _) in &roles {
+            found(person, role, "Broken", "scaled to 0").await?;
+        }
+        found(person, "session-api", "Broken", "there is no session").await
     };
-    let found = found.await;
-    sessions.scale(wanted).await?;
-    found
+    let outcome = look.await;
+    for ((_, replicas), wanted) in roles.iter().zip(wanted) {
+        replicas.scale(wanted).await?;
+    }
+    outcome
 }

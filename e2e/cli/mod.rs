@@ -7,22 +7,38 @@ use glovebox::api::AgentSandbox;
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
-use self::person::{Ended, Person};
+use self::person::Ended;
+pub(crate) use self::person::Person;
 use crate::{
     harness::{Cases, Outcome, Runtime, Test, wait},
     session::caller,
 };
 
 mod doctor;
+mod files;
 mod person;
 
-const COMMANDS: [&str; 9] =
-    ["run", "create", "exec", "list", "describe", "extend", "delete", "doctor", "completion"];
+const COMMANDS: [&str; 12] = [
+    "run",
+    "create",
+    "exec",
+    "cp",
+    "logs",
+    "list",
+    "top",
+    "describe",
+    "extend",
+    "delete",
+    "doctor",
+    "completion",
+];
 
 pub(crate) fn cases(cases: &mut Cases) {
     cases.add("cli::run_needs_no_flag_but_the_image", 300, run);
     cases.add("cli::run_leaves_nothing_when_it_is_told_to_end", 300, interrupted);
     cases.add("cli::exec_ends_as_the_command_ended", 300, exec);
+    cases.add("cli::a_terminal_is_the_commands_own", 300, terminal);
+    files::cases(cases);
     cases.add("cli::a_client_that_vanishes_takes_its_command_along", 300, vanished);
     cases.add("cli::a_sandbox_is_made_listed_extended_and_deleted", 300, life);
     cases.add("cli::describe_tells_what_was_refused", 300, refused);
@@ -95,7 +111,7 @@ async fn exec(test: Arc<Test>) -> Outcome {
     ended.is(124)?;
     ensure!(ended.stdout == "begun\n" && ended.stderr.contains("deadline"), "{ended:?}");
     // Bytes are bytes, both ways.
-    let bytes: Vec<u8> = (0..=255).collect::<Vec<u8>>().repeat(4000);
+    let bytes: Vec<u8> = (0..=255).collect::<Vec<u8>>().repeat(20_000);
     let ended = exec(&["-i", "--max-output", "8Mi"], &["cat"], &bytes).await?;
     ended.is(0)?;
     ensure!(ended.raw == bytes, "{} bytes came back", ended.raw.len());
@@ -110,13 +126,31 @@ async fn exec(test: Arc<Test>) -> Outcome {
         much.raw.len(),
         much.stderr
     );
-    exec(&["-i"], &["cat"], &vec![0; 3_000_001]).await?.is(2)?;
-    exec(&["-it"], &["sh"], b"").await?.is(2)?;
+    // What is no terminal is none, and a command need not read what it is given.
+    exec(&["-t"], &["sh"], b"").await?.is(2)?;
+    exec(&["-i"], &["true"], &bytes).await?.is(0)?;
     exec(&["--timeout", "1y"], &["true"], b"").await?.is(2)?;
     let nobody = person.glovebox(&["exec", "nobody", "--", "true"]).await?;
     nobody.is(125)?;
     ensure!(nobody.stderr.contains("NotFound"), "{nobody:?}");
     Ok(())
+}
+
+async fn terminal(test: Arc<Test>) -> Outcome {
+    let person = Person::admin(&test)?;
+    let sandbox = test.running(Runtime::Runc, "calls", &json!({})).await?;
+    let script = "test -t 0 && stty size; read word; echo \"got $word\"; exit 5";
+    let ended = person.at_a_terminal(&["exec", "-t", "calls", "--", "sh", "-c", script], b"hello\n").await?;
+    ended.is(5)?;
+    ensure!(ended.stdout.contains("33 77") && ended.stdout.contains("got hello"), "{ended:?}");
+    // Ctrl-C is the command's, and ends no more than that.
+    let mark = format!("5{}", u32::from_str_radix(&test.suffix, 16)? % 100_000);
+    let script = format!("echo begun; sleep {mark}; echo after");
+    let ended = person.at_a_terminal(&["exec", "-it", "calls", "--", "sh", "-c", &script], b"\x03").await?;
+    ended.is(130)?;
+    ensure!(!ended.stdout.contains("after"), "{ended:?}");
+    let looks = format!("grep -lz '^{mark}$' /proc/[0-9]*/cmdline || true");
+    wait::poll("the command goes", async || Ok(sandbox.sh(&looks).await?.is_empty().then_some(()))).await
 }
 
 async fn vanished(test: Arc<Test>) -> Outcome {
@@ -164,6 +198,10 @@ async fn life(test: Arc<Test>) -> Outcome {
     ensure!(!list.stdout.contains('\u{1b}'), "coloured, and this is no terminal");
     let json: Value = serde_json::from_str(&person.glovebox(&["list", "-o", "json"]).await?.stdout)?;
     ensure!(json["items"][0]["metadata"]["name"] == "one", "{json}");
+    // What uses how much is the metrics API's to say, which a cluster need not have.
+    let top = person.glovebox(&["top", "one"]).await?;
+    let says = if top.code == 0 { top.stdout.contains("one") } else { top.stderr.contains("metrics-server") };
+    ensure!(says && [0, 125].contains(&top.code), "{top:?}");
     let sooner = person.glovebox(&["extend", "one", "10m"]).await?;
     sooner.is(0)?;
     ensure!(sooner.stdout.contains("ends in 9m") || sooner.stdout.contains("ends in 10m"), "{sooner:?}");
@@ -238,7 +276,6 @@ async fn help(test: Arc<Test>) -> Outcome {
         let ended = person.glovebox(&[command, "--help"]).await?;
         ended.is(0)?;
         ensure!(ended.stdout.contains(&format!("glovebox {command}")), "{command} has no example");
-        ensure!(!ended.stdout.contains("--tty"), "{command} offers what there is not");
         person.glovebox(&[command, "--no-such-flag"]).await?.is(2)?;
     }
     let plugin = person.plugin(&["--help"]).await?;

@@ -15,7 +15,7 @@ use crate::harness::{Test, program, wait};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_glovebox");
 
 /// Who runs commands.
-pub(super) struct Person {
+pub(crate) struct Person {
     kubeconfig: PathBuf,
     folder: PathBuf,
 }
@@ -57,7 +57,7 @@ impl Person {
     }
 
     /// Somebody who has a token alone.
-    pub(super) fn with_token(test: &Test, token: &str) -> Result<Self> {
+    pub(crate) fn with_token(test: &Test, token: &str) -> Result<Self> {
         Self::with(test, |config| {
             let info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
             for user in &mut config.auth_infos {
@@ -82,7 +82,7 @@ impl Person {
     }
 
     /// A file of theirs.
-    pub(super) fn file(&self, name: &str, text: &str) -> Result<String> {
+    pub(crate) fn file(&self, name: &str, text: &str) -> Result<String> {
         let path = self.folder.join(name);
         std::fs::write(&path, text)?;
         Ok(path.to_string_lossy().into_owned())
@@ -113,6 +113,40 @@ impl Person {
     /// Runs it as kubectl would.
     pub(super) async fn plugin(&self, arguments: &[&str]) -> Result<Ended> {
         Self::to_the_end(self.command(self.folder.join("kubectl-glovebox"), arguments), b"").await
+    }
+
+    /// Runs `glovebox` at a terminal of 33 lines and 77 columns, at which these keys are pressed once it says something.
+    pub(super) async fn at_a_terminal(&self, arguments: &[&str], keys: &[u8]) -> Result<Ended> {
+        let quoted: Vec<String> =
+            arguments.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();
+        let script = format!("stty rows 33 cols 77; exec {PROGRAM} {}", quoted.join(" "));
+        let mut child = self
+            .command("script".into(), &["--quiet", "--return", "--command", &script, "/dev/null"])
+            .spawn()
+            .context("there is no program `script`")?;
+        let (mut stdin, mut stdout) =
+            (child.stdin.take().context("no input")?, child.stdout.take().context("no output")?);
+        let said = async {
+            let mut all = vec![0; 1024];
+            let read = stdout.read(&mut all).await?;
+            all.truncate(read);
+            stdin.write_all(keys).await?;
+            stdout.read_to_end(&mut all).await?;
+            anyhow::Ok((all, child.wait().await?))
+        };
+        let (raw, status) = timeout(wait::PATIENCE, said).await.context("it does not end")??;
+        let stdout = String::from_utf8_lossy(&raw).into_owned();
+        Ok(Ended { code: status.code().unwrap_or(-1), stdout, stderr: String::new(), raw })
+    }
+
+    /// How they reach the cluster.
+    pub(crate) fn kubeconfig(&self) -> &std::path::Path {
+        &self.kubeconfig
+    }
+
+    /// A place for files of theirs.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
     }
 
     async fn to_the_end(mut command: Command, input: &[u8]) -> Result<Ended> {

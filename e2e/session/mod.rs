@@ -58,7 +58,8 @@ pub(crate) struct Toolbox<'a> {
 }
 
 const TOOLBOX: &str = "toolbox";
-const EVERYTHING: &[&str] = &["agentsandboxes", "agentsandboxes/exec", "agentsandboxes/files"];
+const EVERYTHING: &[&str] =
+    &["agentsandboxes", "agentsandboxes/exec", "agentsandboxes/files", "agentsandboxes/logs"];
 
 impl<'a> Toolbox<'a> {
     /// A pod in the test's namespace, with a token that may do everything with sandboxes there.

@@ -22,6 +22,16 @@ pub(super) enum Caller {
 }
 
 impl Caller {
+    /// What requests carry, where that is how the caller is known.
+    pub(super) const fn token(&self) -> Option<&HeaderValue> {
+        match self {
+            Self::Token(token) => Some(token),
+            Self::Certificate(_) => None,
+        }
+    }
+}
+
+impl Caller {
     /// What the options and the kubeconfig say.
     pub(super) async fn of(config: &Config, options: &SessionOptions) -> anyhow::Result<Self> {
         if let Some(file) = &options.session_token_file {

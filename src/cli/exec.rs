@@ -1,12 +1,7 @@
 //! `exec`: a command in a sandbox that is there; and the call itself, which `run` has too.
 
-use std::{
-    io::{self, Read as _},
-    pin::pin,
-    time::Duration,
-};
+use std::{io, pin::pin, time::Duration};
 
-use anyhow::Context as _;
 use futures::StreamExt as _;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
@@ -15,15 +10,14 @@ use super::{
     fault::{self, Fault, Outcome},
     interrupt::Signals,
     lines::Said,
+    live,
     options::{CallOptions, ClusterOptions, SessionOptions},
     progress::say,
-    session::Session,
+    session::{Session, live},
     spec, text,
 };
 use crate::session::api::{ExecRequest, ExecResult};
 
-/// Most standard input, in bytes: as base64 it must fit into a request of 4 MiB.
-const MOST_INPUT: usize = 3_000_000;
 /// How long the session may take to learn of a sandbox that is ready.
 pub(super) const LEARNT: Duration = Duration::from_secs(15);
 /// What writing to a pipe that nobody reads ends a program by.
@@ -51,43 +45,32 @@ pub struct Options {
 
 fn examples() -> String {
     format!(
-        "Examples:\n  glovebox exec review-42 -- python -c 'print(6 * 7)'\n  glovebox exec review-42 --timeout 30s --cwd /workspace -- make test\n  echo hello | glovebox exec review-42 -i -- wc -c\n\n{}",
+        "Examples:\n  glovebox exec review-42 -- python -c 'print(6 * 7)'\n  glovebox exec review-42 --timeout 30s --cwd /workspace -- make test\n  echo hello | glovebox exec review-42 -i -- wc -c\n  glovebox exec review-42 -it -- bash\n\n{}",
         fault::CODES
     )
 }
 
 /// Carries it out.
 pub(super) async fn exec(options: Options) -> Outcome {
-    spec::check(&options.call)?;
-    let mut signals = Signals::catch()?;
-    signals
+    let Options { name, command, call: asked, cluster, session } = &options;
+    let request = request(command, asked)?;
+    Signals::catch()?
         .unless(async {
-            let input = input(&options.call).await?;
-            let cluster = Cluster::open(&options.cluster).await?;
-            let request = spec::call(&options.command, &options.call, input.as_deref());
-            let mut session = Session::open(&cluster, &options.session).await?;
-            call(&mut session, &cluster.namespace, &options.name, &request).await
+            let cluster = Cluster::open(cluster).await?;
+            if asked.live() {
+                let talk = live(&cluster, session, name, &request).await?;
+                return live::talk(talk, asked.tty).await;
+            }
+            let mut session = Session::open(&cluster, session).await?;
+            call(&mut session, &cluster.namespace, name, &request).await
         })
         .await
 }
 
-/// Standard input to its end, if it is wanted.
-pub(super) async fn input(options: &CallOptions) -> anyhow::Result<Option<Vec<u8>>> {
-    if !options.stdin {
-        return Ok(None);
-    }
-    let read = || {
-        let mut bytes = Vec::new();
-        io::stdin().lock().take(MOST_INPUT as u64 + 1).read_to_end(&mut bytes).map(|_| bytes)
-    };
-    let bytes = tokio::task::spawn_blocking(read).await?.context("standard input")?;
-    if bytes.len() > MOST_INPUT {
-        let message = format!(
-            "standard input has more than {MOST_INPUT} bytes, which is the most that a call takes; put it into the image, or let the command fetch it"
-        );
-        return Err(Fault::usage(message));
-    }
-    Ok(Some(bytes))
+/// What the session is asked.
+pub(super) fn request(command: &[String], options: &CallOptions) -> anyhow::Result<ExecRequest> {
+    let terminal = options.tty.then(live::terminal).transpose()?;
+    Ok(spec::call(command, options, terminal))
 }
 
 /// Has a command run, hands its output on, and gives the code to end with.
@@ -114,7 +97,7 @@ pub(super) async fn call(
     anyhow::bail!("the session hung up before the command had ended; it was killed, or will be soon")
 }
 
-async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> anyhow::Result<()> {
+pub(super) async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> anyhow::Result<()> {
     let written = async {
         stream.write_all(bytes).await?;
         stream.flush().await
@@ -126,7 +109,7 @@ async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> anyhow::
     })
 }
 
-fn end(result: &ExecResult) -> u8 {
+pub(super) fn end(result: &ExecResult) -> u8 {
     if result.truncated {
         let total = result.stdout_bytes + result.stderr_bytes;
         say(&format!(

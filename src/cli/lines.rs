@@ -66,7 +66,8 @@ impl Lines {
     }
 }
 
-fn read(line: &[u8]) -> anyhow::Result<Said> {
+/// One line.
+pub(super) fn read(line: &[u8]) -> anyhow::Result<Said> {
     let bytes =
         |text: String| STANDARD.decode(text).ok().context("the session sends output that is no base64");
     let line: Line = serde_json::from_slice(line).ok().context(

@@ -8,6 +8,7 @@ mod caller;
 mod cluster;
 mod completion;
 mod connect;
+mod cp;
 mod create;
 mod delete;
 mod describe;
@@ -19,6 +20,8 @@ mod fault;
 mod interrupt;
 mod lines;
 mod list;
+mod live;
+mod logs;
 mod options;
 mod print;
 mod progress;
@@ -26,6 +29,7 @@ mod run;
 mod session;
 mod spec;
 mod text;
+mod top;
 mod wait;
 
 use std::{ffi::OsStr, path::Path};
@@ -42,9 +46,12 @@ pub enum Command {
     Run(Box<run::Options>),
     Create(Box<create::Options>),
     Exec(Box<exec::Options>),
+    Cp(Box<cp::Options>),
+    Logs(logs::Options),
     #[command(visible_alias = "ls")]
     List(list::Options),
     Describe(describe::Options),
+    Top(top::Options),
     Extend(extend::Options),
     Delete(delete::Options),
     Doctor(Box<doctor::Options>),
@@ -86,8 +93,11 @@ pub async fn carry_out(command: Command) -> u8 {
         Command::Run(options) => Box::pin(run::run(*options)).await,
         Command::Create(options) => Box::pin(create::create(*options)).await,
         Command::Exec(options) => Box::pin(exec::exec(*options)).await,
+        Command::Cp(options) => Box::pin(cp::cp(*options)).await,
+        Command::Logs(options) => Box::pin(logs::logs(options)).await,
         Command::List(options) => Box::pin(list::list(options)).await,
         Command::Describe(options) => Box::pin(describe::describe(options)).await,
+        Command::Top(options) => Box::pin(top::top(options)).await,
         Command::Extend(options) => Box::pin(extend::extend(options)).await,
         Command::Delete(options) => Box::pin(delete::delete(options)).await,
         Command::Doctor(options) => Box::pin(doctor::doctor(*options)).await,

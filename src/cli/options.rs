@@ -82,12 +82,19 @@ pub(super) struct CallOptions {
     /// exec what the sandbox says.
     #[arg(long, value_name = "QUANTITY", value_parser = quantity)]
     pub(super) max_output: Option<Quantity>,
-    /// Hand standard input on to the command: it is read to its end first, at most 3 MB.
+    /// Hand standard input on to the command, as it comes.
     #[arg(short = 'i', long)]
     pub(super) stdin: bool,
-    /// Not there yet; refused with the reason.
-    #[arg(short = 't', long, hide = true)]
+    /// Give the command a terminal, and hand each key on to it. It may take as long as the class allows, unless --timeout says less.
+    #[arg(short = 't', long)]
     pub(super) tty: bool,
+}
+
+impl CallOptions {
+    /// Whether the command is spoken with while it runs.
+    pub(super) const fn live(&self) -> bool {
+        self.stdin || self.tty
+    }
 }
 
 /// How a result looks.

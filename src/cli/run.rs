@@ -16,9 +16,10 @@ use super::{
     exec::{self, LEARNT},
     fault::{self, Outcome},
     interrupt::Signals,
+    live,
     options::{CallOptions, ClusterOptions, SandboxOptions, SessionOptions},
     progress::{Progress, say},
-    session::Session,
+    session::{self, Session},
     spec::{self, Draft},
     wait,
 };
@@ -72,14 +73,9 @@ fn examples() -> String {
 
 /// Carries it out.
 pub(super) async fn run(options: Options) -> Outcome {
-    spec::check(&options.call)?;
+    let request = exec::request(&options.command, &options.call)?;
     let mut signals = Signals::catch()?;
-    let (cluster, input) = signals
-        .unless(async {
-            let cluster = Cluster::open(&options.cluster).await?;
-            Ok((cluster, exec::input(&options.call).await?))
-        })
-        .await?;
+    let cluster = signals.unless(Cluster::open(&options.cluster)).await?;
     let name = names::random("run")?;
     let draft =
         Draft { name: &name, namespace: &cluster.namespace, image: &options.image, ..Draft::default() };
@@ -87,7 +83,7 @@ pub(super) async fn run(options: Options) -> Outcome {
     // Not given up midway: whether it was made would not be known.
     let made = api.create(&PostParams::default(), &spec::sandbox(&draft, &options.sandbox)?).await;
     let made = made.map_err(|error| create::refused(error, &name))?;
-    let outcome = Box::pin(signals.unless(inside(&options, &cluster, &made, input.as_deref()))).await;
+    let outcome = Box::pin(signals.unless(inside(&options, &cluster, &made, request))).await;
     if options.keep {
         say(&format!("glovebox: sandbox {name} stays; `glovebox delete {name}` ends it"));
         return outcome;
@@ -101,7 +97,7 @@ pub(super) async fn run(options: Options) -> Outcome {
     outcome
 }
 
-async fn inside(options: &Options, cluster: &Cluster, made: &AgentSandbox, input: Option<&[u8]>) -> Outcome {
+async fn inside(options: &Options, cluster: &Cluster, made: &AgentSandbox, request: ExecRequest) -> Outcome {
     let name = made.name_any();
     let mut progress = Progress::new(options.quiet);
     progress.tell(&format!("sandbox {name} is made"));
@@ -110,7 +106,11 @@ async fn inside(options: &Options, cluster: &Cluster, made: &AgentSandbox, input
         wait::ready(cluster.here(), &name, made.metadata.uid.as_deref(), patience, &mut progress).await?;
     let mut session = Session::open(cluster, &options.session).await?;
     session.ready(&cluster.namespace, &name, LEARNT).await?;
-    let request = unhurried(spec::call(&options.command, &options.call, input), &ready);
+    let request = unhurried(request, &ready);
+    if options.call.live() {
+        let talk = session::live(cluster, &options.session, &name, &request).await?;
+        return live::talk(talk, options.call.tty).await;
+    }
     exec::call(&mut session, &cluster.namespace, &name, &request).await
 }
 

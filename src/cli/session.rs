@@ -7,12 +7,17 @@ use axum::{
     body::{Body, Bytes},
     http::{HeaderValue, Request, Response, StatusCode, header},
 };
-use futures::{Stream, StreamExt as _};
+use futures::{SinkExt as _, Stream, StreamExt as _, stream::SplitSink};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use kube::api::Portforwarder;
 use serde::{Deserialize, de::DeserializeOwned};
-use tokio::time::timeout;
+use tokio::{io::AsyncReadExt as _, time::timeout};
+use tokio_tungstenite::{
+    WebSocketStream, client_async,
+    tungstenite::{self, Message, client::IntoClientRequest as _},
+};
+use tokio_util::io::ReaderStream;
 
 use super::{
     caller::Caller,
@@ -29,7 +34,7 @@ use crate::{
 /// Until the session is reached and has agreed on TLS.
 const REACHED: Duration = Duration::from_secs(20);
 /// Until an answer comes that waits for nothing.
-const ANSWERED: Duration = Duration::from_secs(30);
+pub(super) const ANSWERED: Duration = Duration::from_secs(30);
 /// Longest answer that is no stream, in bytes.
 const MOST: usize = 4 * 1024 * 1024;
 
@@ -56,10 +61,7 @@ struct ErrorBody {
 impl Session {
     /// Reaches it as the caller.
     pub(super) async fn open(cluster: &Cluster, options: &SessionOptions) -> anyhow::Result<Self> {
-        let caller = Caller::of(&cluster.config, options).await?;
-        let reached = timeout(REACHED, connect::connect(cluster, options, &caller)).await;
-        let connection =
-            reached.with_context(|| format!("the session did not answer within {REACHED:?}"))??;
+        let (connection, caller) = reach(cluster, options).await?;
         Self::over(connection, &caller).await
     }
 
@@ -69,27 +71,21 @@ impl Session {
             http1::handshake(TokioIo::new(stream)).await.context("the session does not speak HTTP")?;
         // An error of the connection is an error of the request that it carries.
         tokio::spawn(driver);
-        let token = match caller {
-            Caller::Token(token) => Some(token.clone()),
-            Caller::Certificate(_) => None,
-        };
-        Ok(Self { sender, host, token, _forward: forward })
+        Ok(Self { sender, host, token: caller.token().cloned(), _forward: forward })
     }
 
-    async fn send(
-        &mut self,
-        method: &str,
-        path: &str,
-        body: Option<Vec<u8>>,
-    ) -> anyhow::Result<Response<Body>> {
+    async fn send(&mut self, method: &str, path: &str, body: Option<Sent>) -> anyhow::Result<Response<Body>> {
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, &self.host);
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, token);
         }
-        if body.is_some() {
-            request = request.header(header::CONTENT_TYPE, "application/json");
-        }
-        let request = request.body(Body::from(body.unwrap_or_default()))?;
+        let request = match body {
+            None => request.body(Body::empty())?,
+            Some(Sent { kind, length, body }) => request
+                .header(header::CONTENT_TYPE, kind)
+                .header(header::CONTENT_LENGTH, length)
+                .body(body)?,
+        };
         self.sender.ready().await.context("the session hung up")?;
         let response = self.sender.send_request(request).await;
         // TLS 1.3 tells a client that its certificate is not taken only when it reads.
@@ -117,6 +113,31 @@ impl Session {
         serde_json::from_slice(&bytes).context(
             "the session says what this version can't read; use the one that is installed in the cluster",
         )
+    }
+
+    /// What is at a path, as it comes.
+    pub(super) async fn read(
+        &mut self,
+        path: &str,
+    ) -> anyhow::Result<impl Stream<Item = anyhow::Result<Bytes>> + use<>> {
+        let response = self.send("GET", path, None).await?;
+        let status = response.status();
+        if status != StatusCode::OK {
+            return Err(refused(status, &whole(response.into_body()).await?));
+        }
+        let broken = "the session's answer broke off: it is not whole";
+        Ok(response.into_body().into_data_stream().map(move |piece| piece.context(broken)))
+    }
+
+    /// Puts what a file holds at a path.
+    pub(super) async fn put(&mut self, path: &str, file: tokio::fs::File) -> anyhow::Result<()> {
+        let length = file.metadata().await?.len();
+        let body = Body::from_stream(ReaderStream::new(file.take(length)));
+        let sent = Sent { kind: "application/octet-stream", length, body };
+        let response = self.send("PUT", path, Some(sent)).await?;
+        let status = response.status();
+        let said = whole(response.into_body()).await?;
+        if status == StatusCode::OK { Ok(()) } else { Err(refused(status, &said)) }
     }
 
     /// Where a sandbox stands.
@@ -148,7 +169,9 @@ impl Session {
         request: &ExecRequest,
     ) -> anyhow::Result<impl Stream<Item = anyhow::Result<Vec<Said>>>> {
         let path = format!("{}/exec", place(namespace, name));
-        let response = self.send("POST", &path, Some(serde_json::to_vec(request)?)).await?;
+        let body = serde_json::to_vec(request)?;
+        let sent = Sent { kind: "application/json", length: body.len() as u64, body: body.into() };
+        let response = self.send("POST", &path, Some(sent)).await?;
         let status = response.status();
         if status != StatusCode::OK {
             return Err(refused(status, &whole(response.into_body()).await?));
@@ -163,7 +186,79 @@ impl Session {
     }
 }
 
-fn place(namespace: &str, name: &str) -> String {
+/// What goes with a request.
+struct Sent {
+    kind: &'static str,
+    length: u64,
+    body: Body,
+}
+
+async fn reach(cluster: &Cluster, options: &SessionOptions) -> anyhow::Result<(Connection, Caller)> {
+    let caller = Caller::of(&cluster.config, options).await?;
+    let reached = timeout(REACHED, connect::connect(cluster, options, &caller)).await;
+    let connection = reached.with_context(|| format!("the session did not answer within {REACHED:?}"))??;
+    Ok((connection, caller))
+}
+
+/// A command that is spoken with while it runs.
+pub(super) struct Talk {
+    socket: Socket,
+    forward: Option<Portforwarder>,
+}
+
+/// Has a command run that is spoken with. The session's last word is how it ended.
+pub(super) async fn live(
+    cluster: &Cluster,
+    options: &SessionOptions,
+    name: &str,
+    request: &ExecRequest,
+) -> anyhow::Result<Talk> {
+    let (Connection { stream, host, forward }, caller) = reach(cluster, options).await?;
+    let path = place(&cluster.namespace, name) + "/exec";
+    let mut upgrade = format!("ws://{host}{path}").into_client_request()?;
+    if let Some(token) = caller.token() {
+        upgrade.headers_mut().insert(header::AUTHORIZATION, token.clone());
+    }
+    let opened =
+        timeout(ANSWERED, client_async(upgrade, stream)).await.context("the session does not answer")?;
+    let mut socket = match opened {
+        Ok((socket, _)) => socket,
+        Err(tungstenite::Error::Http(response)) => {
+            let status = response.status();
+            return Err(refused(status, response.body().as_deref().unwrap_or_default()));
+        }
+        Err(error) => return Err(anyhow::Error::new(error).context("the session does not speak WebSocket")),
+    };
+    socket.send(Message::text(serde_json::to_string(request)?)).await.context("the session hung up")?;
+    Ok(Talk { socket, forward })
+}
+
+impl Talk {
+    /// What is told, and what is said.
+    pub(super) fn split(
+        self,
+    ) -> (SplitSink<Socket, Message>, impl Stream<Item = Result<Message, tungstenite::Error>>) {
+        let (sink, stream) = self.socket.split();
+        let forward = self.forward;
+        // What carries it lives as long as there is something to hear.
+        (
+            sink,
+            stream.inspect(move |_| {
+                let _ = &forward;
+            }),
+        )
+    }
+}
+
+type Socket = WebSocketStream<Box<dyn connect::Stream>>;
+
+/// The session's reason in an error, if it refused.
+pub(super) fn reason(error: &anyhow::Error) -> Option<&str> {
+    error.downcast_ref().map(|Refused { problem }| problem.reason.as_str())
+}
+
+/// Where a sandbox is in the API.
+pub(super) fn place(namespace: &str, name: &str) -> String {
     format!("/v1/namespaces/{namespace}/sandboxes/{name}")
 }
 

@@ -3,16 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::{
-    fault::Fault,
-    options::{Allowed, CallOptions, SandboxOptions},
-};
+use super::options::{Allowed, CallOptions, SandboxOptions};
 use crate::{
     api::AgentSandbox,
-    session::api::{ExecRequest, OnHangup},
+    session::api::{ExecRequest, OnHangup, Terminal},
 };
 
 /// What a sandbox is beside its options.
@@ -62,29 +58,20 @@ fn rules(allow: &[Allowed]) -> Vec<Value> {
 }
 
 /// The call.
-pub(super) fn call(command: &[String], options: &CallOptions, input: Option<&[u8]>) -> ExecRequest {
+pub(super) fn call(command: &[String], options: &CallOptions, terminal: Option<Terminal>) -> ExecRequest {
     ExecRequest {
         command: command.to_vec(),
         env: options.env.iter().cloned().collect(),
         cwd: options.cwd.clone(),
         stdin: None,
-        stdin_base64: input.map(|bytes| STANDARD.encode(bytes)),
+        stdin_base64: None,
         timeout: options.timeout,
         max_output_bytes: options.max_output.clone(),
+        terminal,
         access: None,
         on_hangup: OnHangup::Kill,
-        stream: true,
+        stream: !options.live(),
     }
-}
-
-/// Refuses what is not there yet, before anything is done.
-pub(super) fn check(options: &CallOptions) -> anyhow::Result<()> {
-    if options.tty {
-        return Err(Fault::usage(
-            "there are no terminals in the session's API yet: leave out -t; -i alone hands standard input on",
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -70,14 +70,6 @@ fn what_is_wrong_is_a_usage_error() {
     }
 }
 
-#[tokio::test]
-async fn terminals_are_refused_before_anything_is_done() {
-    for words in [&["exec", "-it", "s", "--", "sh"][..], &["run", "-t", "python", "--", "sh"]] {
-        let command = read(words).unwrap().command;
-        assert_eq!(carry_out(command).await, 2, "{words:?}");
-    }
-}
-
 #[test]
 fn help_alone_is_enough() {
     let mut all = Plugin::command();
@@ -91,7 +83,6 @@ fn help_alone_is_enough() {
             help.contains(&format!("\n  glovebox {name}")) || help.contains(&format!("glovebox {name} ")),
             "{name} has no example:\n{help}"
         );
-        assert!(!help.contains("--tty"), "{name} offers what there is not");
         if ["run", "exec"].contains(&name) {
             for code in ["124", "125", "128+N", "  2 "] {
                 assert!(help.contains(code), "{name} does not say {code}");

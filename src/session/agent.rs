@@ -9,12 +9,14 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, sp
 
 use super::{
     config::Timing,
+    input::{Input, Word},
     key::Key,
     output::{Gone, Output, Stream},
     problem::Problem,
 };
 use crate::call::{
-    CallResult, Decoder, Exec, Frame, Held, Kind, MOST_TEXT_CHARS, NONCE_BYTES, Outcome, Refusal, header,
+    CallResult, Decoder, Exec, Frame, Held, Kind, MOST_TEXT_CHARS, NONCE_BYTES, Outcome, Refusal,
+    SIGNATURE_BYTES, Size, header,
 };
 
 /// What is read at once.
@@ -31,8 +33,6 @@ pub(super) struct Told<'a> {
     pub(super) exec: &'a Exec,
     /// The same as bytes.
     pub(super) request: &'a [u8],
-    /// For standard input, if there is any.
-    pub(super) stdin: &'a [u8],
 }
 
 /// How far a call came, whatever became of it.
@@ -65,17 +65,17 @@ pub(super) enum Wrong {
     ClientGone,
 }
 
-/// Has one call run.
-pub(super) async fn talk<S, O>(
+/// Has one call run. What its client says and is told goes by `input` and `output`.
+pub(super) async fn talk<S, I, O>(
     socket: S,
     told: &Told<'_>,
-    key: &Key,
-    timing: &Timing,
-    output: &mut O,
+    (key, timing): (&Key, &Timing),
+    (input, output): (&mut I, &mut O),
     progress: &mut Progress,
 ) -> Result<CallResult, Wrong>
 where
     S: AsyncRead + AsyncWrite + Send,
+    I: Input,
     O: Output,
 {
     let (read, mut write) = split(socket);
@@ -85,7 +85,7 @@ where
     progress.told = true;
     let say = async {
         // Whoever ends the talk early does not read to the end: what it said last is what counts, not that it can't be told more.
-        if say(&mut write, told, key, &nonce).await.is_err() {
+        if say(&mut write, told, key.sign(told.uid, &nonce, told.request), input).await.is_err() {
             tracing::debug!("an agent did not read all that it was told");
         }
         std::future::pending::<Infallible>().await
@@ -109,18 +109,26 @@ pub(super) fn nonce(frame: Frame) -> Result<[u8; NONCE_BYTES], Wrong> {
 async fn say(
     write: &mut (impl AsyncWrite + Unpin),
     told: &Told<'_>,
-    key: &Key,
-    nonce: &[u8; NONCE_BYTES],
+    signature: [u8; SIGNATURE_BYTES],
+    input: &mut impl Input,
 ) -> std::io::Result<()> {
-    let signature = key.sign(told.uid, nonce, told.request);
     frame(write, Kind::Open, &[&signature, told.request]).await?;
-    if told.exec.stdin {
-        for chunk in told.stdin.chunks(INPUT_CHUNK) {
-            frame(write, Kind::Stdin, &[chunk]).await?;
+    while let Some(word) = input.next().await {
+        match word {
+            Word::Input(bytes) => {
+                for chunk in bytes.chunks(INPUT_CHUNK) {
+                    frame(write, Kind::Stdin, &[chunk]).await?;
+                }
+            }
+            Word::End => frame(write, Kind::Stdin, &[]).await?,
+            Word::Signal(number) => frame(write, Kind::Signal, &[&[number]]).await?,
+            Word::Resize(Size { rows, columns }) => {
+                frame(write, Kind::Resize, &[&rows.to_be_bytes(), &columns.to_be_bytes()]).await?;
+            }
         }
-        frame(write, Kind::Stdin, &[]).await?;
+        write.flush().await?;
     }
-    write.flush().await
+    Ok(())
 }
 
 pub(super) async fn frame(

@@ -45,6 +45,10 @@ pub struct ExecRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_bytes: Option<Quantity>,
 
+    /// A terminal of this size in place of pipes; all output is standard output then. Over a WebSocket alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<Terminal>,
+
     /// What the call may do, beyond what the sandbox forbids to all. Absent: nothing less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<Access>,
@@ -56,6 +60,34 @@ pub struct ExecRequest {
     /// Whether output comes line by line as it is written, or in one answer at the end.
     #[serde(default)]
     pub stream: bool,
+}
+
+/// A terminal's size, in characters.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Terminal {
+    /// Lines.
+    pub rows: u16,
+    /// Characters a line.
+    pub columns: u16,
+}
+
+/// What a client says over a WebSocket beside input.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum ExecControl {
+    /// The terminal has another size.
+    Resize(Terminal),
+    /// A signal's number, for the command's process group.
+    Signal(u8),
+    /// Nothing more comes for standard input.
+    EndOfInput {},
+}
+
+impl From<Terminal> for call::Size {
+    fn from(Terminal { rows, columns }: Terminal) -> Self {
+        Self { rows, columns }
+    }
 }
 
 /// Limits of a single call.

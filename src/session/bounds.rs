@@ -59,6 +59,12 @@ impl Bounds {
     }
 
     /// What a call is held to that asked for this.
+    /// The same of a call that gets the most where it does not say it.
+    pub(super) fn most(&self, timeout: Option<Span>, output: Option<&Quantity>) -> Result<Held, Problem> {
+        let widest = Self { default_timeout: self.max_timeout, default_output: self.max_output, ..*self };
+        widest.settle(timeout, output)
+    }
+
     pub(super) fn settle(&self, timeout: Option<Span>, output: Option<&Quantity>) -> Result<Held, Problem> {
         let timeout = timeout.map_or(self.default_timeout, Span::duration);
         if timeout.is_zero() || timeout > self.max_timeout {

@@ -281,6 +281,23 @@ impl Directory {
         Ok(Target { uid: sandbox.uid.clone(), address })
     }
 
+    /// The pod that is its own, running or not.
+    pub(super) fn pod_of(&self, at: &Place) -> Result<Arc<str>, Problem> {
+        let sandbox = self.look(at)?;
+        let own = |pod: &Arc<str>| {
+            find(&self.pods, &(at.0.clone(), pod.clone())).is_some_and(|seat| seat.owner == sandbox.uid)
+        };
+        sandbox.pod.clone().filter(own).ok_or_else(|| {
+            let (name, message) = (&at.1, &sandbox.message);
+            if sandbox.ended() {
+                let message = format!("sandbox {name} ended, and its pod is gone: {message}");
+                return Problem::new(Reason::Ended, message);
+            }
+            let message = format!("sandbox {name} has no pod yet: {message}; wait for Ready first");
+            Problem::new(Reason::NotReady, message)
+        })
+    }
+
     /// What a sandbox's calls are held to. Where it is not known, [`Self::target`] refuses every call.
     pub(super) fn bounds(&self, at: &Place) -> Bounds {
         find(&self.sandboxes, at).and_then(|sandbox| sandbox.bounds).unwrap_or(Bounds::WIDEST)

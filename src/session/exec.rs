@@ -15,9 +15,10 @@ use super::{
     api::ExecLine,
     body, cache,
     directory::Place,
+    input::Whole,
     output::{Collected, Event, Lines},
     problem::{Problem, Reason},
-    request::{self, Wanted},
+    request::{self, Wanted, Way},
     retries::Begun,
     reviews::{Right, User},
     routes::App,
@@ -63,7 +64,7 @@ pub(super) async fn exec(
         }
     };
     let bytes = body::read(body, app.runner.timing.body).await?;
-    let wanted = request::read(&bytes, app.new_id()?, &app.bounds(&at))?;
+    let wanted = request::read(&bytes, app.new_id()?, &app.bounds(&at), Way::Answered)?;
     match key {
         Some(_) if wanted.stream => Err(Problem::field(
             IDEMPOTENCY_KEY,
@@ -115,7 +116,7 @@ async fn collected(app: &App, job: &Job, body: Share) -> Result<Bytes, Failed> {
     let not_run = |problem| Failed { problem, may_have_run: false };
     let _room = room(app, &job.at.0, job.wanted.exec.max_output_bytes, body).map_err(not_run)?;
     let mut output = Collected::default();
-    let result = app.runner.run(job, &mut output).await?;
+    let result = app.runner.run(job, &mut Whole::of(&job.wanted), &mut output).await?;
     answer::whole(result, output).map_err(|problem| Failed { problem, may_have_run: true })
 }
 
@@ -169,10 +170,10 @@ async fn streamed(app: &Arc<App>, job: Job, body: Share) -> Result<Response, Pro
     app.tasks.spawn(async move {
         let _room = room;
         let hung_up = sender.clone();
-        let mut lines = Lines::new(sender);
+        let (mut input, mut lines) = (Whole::of(&job.wanted), Lines::new(sender));
         let ended = tokio::select! {
             biased;
-            ended = runner.run(&job, &mut lines) => ended,
+            ended = runner.run(&job, &mut input, &mut lines) => ended,
             () = hung_up.closed() => return,
         };
         let last = match ended {

@@ -19,7 +19,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{certificate::Peer, config::Timing, metrics::Metrics, patient::Patient};
+use super::{certificate::Peer, config::Timing, live::Seat, metrics::Metrics, patient::Patient};
 
 /// When the process has no file descriptor left, one is awaited rather than asked for without end.
 const OUT_OF_FILES: Duration = Duration::from_millis(50);
@@ -69,32 +69,37 @@ pub(super) async fn serve(
         let _ = client.set_nodelay(true);
         let door = door.clone();
         tasks.spawn(async move {
-            connection(client, door).await;
-            drop(place);
+            connection(client, Seat::new(place), door).await;
         });
     }
 }
 
-async fn connection(client: TcpStream, door: Door) {
+async fn connection(client: TcpStream, seat: Seat, door: Door) {
     let Some(tls) = door.tls.as_ref().map(|tls| tls.load_full()) else {
-        return http(client, None, door).await;
+        return http(client, None, seat, door).await;
     };
     match timeout(door.timing.handshake, TlsAcceptor::from(tls).accept(client)).await {
         Ok(Ok(client)) => {
             let peer = Peer::of(client.get_ref().1.peer_certificates());
-            http(client, peer, door).await;
+            http(client, peer, seat, door).await;
         }
         Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
         Err(_) => tracing::debug!("no TLS in time"),
     }
 }
 
-async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(client: S, peer: Option<Peer>, door: Door) {
+async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    client: S,
+    peer: Option<Peer>,
+    seat: Seat,
+    door: Door,
+) {
     let router = TowerToHyperService::new(door.router);
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         if let Some(peer) = &peer {
             request.extensions_mut().insert(peer.clone());
         }
+        request.extensions_mut().insert(seat.clone());
         router.call(request)
     });
     let client = TokioIo::new(Patient::new(client, door.timing.stalled));
@@ -103,7 +108,8 @@ async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(client: S, pee
         .header_read_timeout(door.timing.head)
         .max_buf_size(MOST_HEAD)
         .max_headers(MOST_FIELDS)
-        .serve_connection(client, service);
+        .serve_connection(client, service)
+        .with_upgrades();
     let mut served = std::pin::pin!(served);
     let ended = tokio::select! {
         biased;

@@ -16,6 +16,7 @@ use super::{
         Files,
         api::{FileDone, FileInfo, FileList},
     },
+    logs::MOST_LINES,
     problem::ErrorBody,
     routes::{Endpoint, ROUTES, Route},
     status::{DEFAULT_WAIT, MOST_WAIT},
@@ -72,6 +73,12 @@ fn operation(endpoint: Endpoint, schemas: &mut SchemaGenerator) -> Value {
             "Waits until a sandbox is as wanted, or the time is over: `reached` says which",
             content::<SandboxStatus>(schemas),
         ),
+        Endpoint::Logs => (
+            "logs",
+            "What the sandbox's workload wrote to its output and error output",
+            json!({"text/plain": {"schema": {"type": "string"}}}),
+        ),
+        Endpoint::Live => ("live", "Has a command run, and speaks with it over a WebSocket", Value::Null),
         Endpoint::Exec => ("exec", "Has a command run in a sandbox", {
             let mut both = content::<ExecAnswer>(schemas);
             both[LINES] = json!({
@@ -89,6 +96,12 @@ fn operation(endpoint: Endpoint, schemas: &mut SchemaGenerator) -> Value {
             "default": {"description": "It was not carried out.", "content": content::<ErrorBody>(schemas)},
         },
     });
+    if endpoint == Endpoint::Live {
+        let responses = &mut operation["responses"];
+        responses["101"] =
+            json!({"description": "The connection is a WebSocket now. Messages: docs/session.md."});
+        responses.as_object_mut().map(|all| all.remove("200"));
+    }
     if endpoint != Endpoint::OpenApi {
         operation["security"] = json!([{"token": []}]);
         operation["parameters"] = parameters(endpoint, schemas);
@@ -190,12 +203,26 @@ fn parameters(endpoint: Endpoint, schemas: &mut SchemaGenerator) -> Value {
             "description": "Makes a retry the same call: it gets the result of the first one, for ten minutes, from the same replica. The call goes on when its client hangs up. Not for streams.",
             "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
         })),
+        Endpoint::Logs => all.extend(logged(schemas)),
         Endpoint::Files(files) => {
             all.extend(files.parameters().iter().map(|name| parameter(files, name, schemas)));
         }
-        Endpoint::OpenApi | Endpoint::Status => {}
+        Endpoint::OpenApi | Endpoint::Status | Endpoint::Live => {}
     }
     Value::Array(all)
+}
+
+/// The parameters of a log.
+fn logged(schemas: &mut SchemaGenerator) -> [Value; 4] {
+    let parameter = |name: &str, description: &str, schema: Value| json!({"name": name, "in": "query", "description": description, "schema": schema});
+    let flag = || json!({"type": "boolean", "default": false});
+    let lines = json!({"type": "integer", "minimum": 0, "maximum": MOST_LINES});
+    [
+        parameter("follow", "Whether to go on as more is written, until the workload ends.", flag()),
+        parameter("tailLines", "So many lines of the end alone.", lines),
+        parameter("since", "What is not older than this.", schemas.subschema_for::<Span>().to_value()),
+        parameter("timestamps", "Whether each line begins with its time.", flag()),
+    ]
 }
 
 #[cfg(test)]

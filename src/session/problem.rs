@@ -58,6 +58,8 @@ reasons! {
     NoSuchFile = NOT_FOUND,
     /// The body did not come in time.
     TooSlow = REQUEST_TIMEOUT,
+    /// A file operation was not done in the time that it was given.
+    DeadlineExceeded = REQUEST_TIMEOUT,
     /// The sandbox does not run yet, or is not fenced; the message says what it waits for.
     NotReady = CONFLICT,
     /// The result of the call with this idempotency key was too big to be kept.
@@ -92,8 +94,7 @@ reasons! {
     AgentUnreachable = SERVICE_UNAVAILABLE,
     /// This replica is about to end.
     ShuttingDown = SERVICE_UNAVAILABLE,
-    /// The sandbox's agent was silent beyond the call's deadline, or the client did not read; or a file operation was not done in
-    /// its time.
+    /// The sandbox's agent was silent beyond the call's deadline, or the client did not read.
     DeadlineMissed = GATEWAY_TIMEOUT,
     /// The sandbox's workspace is full.
     NoSpace = INSUFFICIENT_STORAGE,

@@ -1,5 +1,6 @@
 //! What a client asks for, read strictly: a body becomes a call that is within its bounds, or a problem that names the field. Pure.
 
+use axum::body::Bytes;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::{
@@ -23,19 +24,35 @@ pub(super) struct Wanted {
     pub(super) exec: Exec,
     /// The same as bytes: what is signed.
     pub(super) request: Vec<u8>,
-    /// For standard input.
-    pub(super) stdin: Vec<u8>,
+    /// For standard input, where it is there from the beginning.
+    pub(super) stdin: Bytes,
     /// Whether output comes as it is written.
     pub(super) stream: bool,
 }
 
+/// How a command is spoken with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Its input comes with the request.
+    Answered,
+    /// While it runs.
+    Live,
+}
+
 /// Reads a body. `id` names the call.
-pub(super) fn read(body: &[u8], id: String, bounds: &Bounds) -> Result<Wanted, Problem> {
+pub(super) fn read(body: &[u8], id: String, bounds: &Bounds, way: Way) -> Result<Wanted, Problem> {
     let asked: ExecRequest = serde_json::from_slice(body).map_err(|error| {
         Problem::new(Reason::InvalidRequest, format!("the body is not as /openapi.json says: {error}"))
     })?;
     let canonical = bytes(&asked)?;
-    let held = bounds.settle(asked.timeout, asked.max_output_bytes.as_ref())?;
+    let held = match &asked.terminal {
+        // Whoever sits at one has all the time that there is.
+        Some(_) => bounds.most(asked.timeout, asked.max_output_bytes.as_ref())?,
+        None => bounds.settle(asked.timeout, asked.max_output_bytes.as_ref())?,
+    };
+    if way == Way::Answered && asked.terminal.is_some() {
+        return Err(Problem::field("terminal", "a terminal needs a WebSocket: GET this path"));
+    }
     let stdin = match (asked.stdin, asked.stdin_base64) {
         (Some(_), Some(_)) => {
             return Err(Problem::field("stdinBase64", "write standard input once, here or in stdin"));
@@ -47,13 +64,16 @@ pub(super) fn read(body: &[u8], id: String, bounds: &Bounds) -> Result<Wanted, P
         }
         (None, None) => None,
     };
+    if way == Way::Live && stdin.is_some() {
+        return Err(Problem::field("stdin", "over a WebSocket, send input as binary messages"));
+    }
     let exec = Exec {
         id,
         command: asked.command,
         env: asked.env,
         cwd: asked.cwd,
-        stdin: stdin.is_some(),
-        terminal: None,
+        stdin: stdin.is_some() || way == Way::Live,
+        terminal: asked.terminal.map(Into::into),
         timeout_ms: u64::try_from(held.timeout.as_millis()).unwrap_or(u64::MAX),
         max_output_bytes: held.output,
         max_concurrent: Some(bounds.max_concurrent),
@@ -66,7 +86,7 @@ pub(super) fn read(body: &[u8], id: String, bounds: &Bounds) -> Result<Wanted, P
         let message = "the words and variables are too long together once they are escaped; pass more by standard input";
         return Err(Problem::field("command", message));
     }
-    Ok(Wanted { canonical, exec, request, stdin: stdin.unwrap_or_default(), stream: asked.stream })
+    Ok(Wanted { canonical, exec, request, stdin: stdin.unwrap_or_default().into(), stream: asked.stream })
 }
 
 fn bytes(value: &impl serde::Serialize) -> Result<Vec<u8>, Problem> {

@@ -51,6 +51,8 @@ pub(super) enum Right {
     Exec,
     /// See where a sandbox stands.
     Look,
+    /// Read what its workload wrote.
+    Logs,
     /// See its files and what they hold.
     ReadFiles,
     /// Make files where there are none.
@@ -65,7 +67,7 @@ impl Right {
     const fn verb(self) -> &'static str {
         match self {
             Self::Exec | Self::CreateFiles => "create",
-            Self::Look | Self::ReadFiles => "get",
+            Self::Look | Self::Logs | Self::ReadFiles => "get",
             Self::WriteFiles => "update",
             Self::DeleteFiles => "delete",
         }
@@ -75,6 +77,7 @@ impl Right {
         match self {
             Self::Exec => Some("exec"),
             Self::Look => None,
+            Self::Logs => Some("logs"),
             Self::ReadFiles | Self::CreateFiles | Self::WriteFiles | Self::DeleteFiles => Some("files"),
         }
     }

@@ -19,6 +19,7 @@ use super::{
     directory::Place,
     exec,
     files::{self, Files},
+    live, logs,
     metrics::Metrics,
     openapi,
     problem::{Problem, Reason},
@@ -41,6 +42,10 @@ pub(super) enum Endpoint {
     Wait,
     /// Has a command run.
     Exec,
+    /// The same, over a WebSocket.
+    Live,
+    /// What the workload wrote.
+    Logs,
     /// Does something with files.
     Files(Files),
 }
@@ -69,6 +74,16 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/namespaces/{namespace}/sandboxes/{name}/exec",
         endpoint: Endpoint::Exec,
     },
+    Route {
+        method: "get",
+        path: "/v1/namespaces/{namespace}/sandboxes/{name}/exec",
+        endpoint: Endpoint::Live,
+    },
+    Route {
+        method: "get",
+        path: "/v1/namespaces/{namespace}/sandboxes/{name}/logs",
+        endpoint: Endpoint::Logs,
+    },
     files_at("get", "/v1/namespaces/{namespace}/sandboxes/{name}/files", Files::Read),
     files_at("put", "/v1/namespaces/{namespace}/sandboxes/{name}/files", Files::Write),
     files_at("delete", "/v1/namespaces/{namespace}/sandboxes/{name}/files", Files::Delete),
@@ -84,6 +99,8 @@ const fn files_at(method: &'static str, path: &'static str, files: Files) -> Rou
 
 /// What requests need of the process.
 pub(super) struct App {
+    /// The API server.
+    pub(super) client: kube::Client,
     pub(super) reviewer: Reviewer,
     pub(super) runner: Arc<Runner>,
     /// Bytes of output that this replica hands over of one call, whatever the sandbox says.
@@ -158,14 +175,14 @@ pub(super) fn router(app: &Arc<App>) -> Router {
 }
 
 async fn serve(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let answer = match (endpoint, place(parts.uri.path())) {
         (Endpoint::Exec, Ok(at)) => exec::exec(app, at, &parts, body).await,
         (Endpoint::Files(what), Ok(at)) => files::serve(app, what, at, &parts, body).await,
         (Endpoint::OpenApi, _) => unread(body, Ok(written(openapi::bytes()))).await,
-        (Endpoint::Exec | Endpoint::Files(_) | Endpoint::Status | Endpoint::Wait, Err(problem)) => {
-            unread(body, Err(problem)).await
-        }
+        (Endpoint::Live, Ok(at)) => unread(body, live::serve(app, at, &mut parts).await).await,
+        (Endpoint::Logs, Ok(at)) => unread(body, logs::serve(app, &at, &parts).await).await,
+        (_, Err(problem)) => unread(body, Err(problem)).await,
         (Endpoint::Wait, Ok(at)) => {
             let query = parts.uri.query().unwrap_or_default();
             unread(body, status::wait(app, &at, &parts, query).await).await

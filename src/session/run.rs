@@ -176,7 +176,8 @@ fn app(
     hang_up: CancellationToken,
 ) -> anyhow::Result<App> {
     let Parts { client, directory, authority, metrics, timing } = parts;
-    let reviewer = Reviewer::new(client, options.audiences.clone(), authority, &timing, metrics.clone());
+    let reviewer =
+        Reviewer::new(client.clone(), options.audiences.clone(), authority, &timing, metrics.clone());
     let runner = Runner {
         directory,
         key,
@@ -187,6 +188,7 @@ fn app(
         hang_up,
     };
     Ok(App {
+        client,
         reviewer,
         runner: Arc::new(runner),
         max_output: options.max_output.units().context("--max-output")?,

@@ -17,6 +17,7 @@ use super::{
     api::ExecResult,
     config::Timing,
     directory::{Directory, Place, Target},
+    input::Input,
     key::Key,
     metrics::Metrics,
     output::Output,
@@ -92,10 +93,15 @@ impl Cause {
 
 impl Runner {
     /// Runs it to its end, however it ends.
-    pub(super) async fn run<O: Output>(&self, job: &Job, output: &mut O) -> Result<ExecResult, Failed> {
+    pub(super) async fn run<I: Input, O: Output>(
+        &self,
+        job: &Job,
+        input: &mut I,
+        output: &mut O,
+    ) -> Result<ExecResult, Failed> {
         let mut record = Record::new(&self.metrics, job);
         let mut progress = Progress::default();
-        let ended = self.attempt(job, output, &mut progress).await;
+        let ended = self.attempt(job, (input, output), &mut progress).await;
         let id = &job.wanted.exec.id;
         match ended {
             Ok(mut result) => {
@@ -117,20 +123,18 @@ impl Runner {
         }
     }
 
-    async fn attempt<O: Output>(
+    async fn attempt<I: Input, O: Output>(
         &self,
         job: &Job,
-        output: &mut O,
+        said: (&mut I, &mut O),
         progress: &mut Progress,
     ) -> Result<CallResult, Cause> {
-        let Wanted { exec, request, stdin, .. } = &job.wanted;
-        let told = Told { uid: &job.target.uid, exec, request, stdin };
+        let Wanted { exec, request, .. } = &job.wanted;
+        let told = Told { uid: &job.target.uid, exec, request };
         let lasts = Duration::from_millis(exec.timeout_ms);
-        let (key, timing) = (&self.key, &self.timing);
-        self.converse(&job.at, &job.target, lasts, |socket| {
-            agent::talk(socket, &told, key, timing, output, progress)
-        })
-        .await
+        let ours = (&*self.key, &self.timing);
+        self.converse(&job.at, &job.target, lasts, |socket| agent::talk(socket, &told, ours, said, progress))
+            .await
     }
 
     /// A talk with the agent at this place: until it ends, until the guard, or until the sandbox is gone.

@@ -164,7 +164,8 @@ async fn what_is_asked_wrongly_is_told_and_never_run() {
     for path in ["/", "/v1", "/v1/namespaces/a/sandboxes", "/v1/namespaces/a/sandboxes/s/nothing"] {
         assert_eq!(world.get(path).await.problem(), (404, "NoSuchPath".into()), "{path}");
     }
-    assert_eq!(world.get(EXEC).await.problem(), (405, "MethodNotAllowed".into()));
+    let put = request("PUT", EXEC, &[("authorization", &format!("Bearer {TOKEN}"))], "");
+    assert_eq!(world.send(&put).await.problem(), (405, "MethodNotAllowed".into()));
     assert_eq!(
         world.get("/v1/namespaces/a/sandboxes/%2e%2e").await.problem(),
         (400, "InvalidRequest".into())

@@ -140,7 +140,7 @@ async fn what_the_agent_refuses_is_told_with_what_to_do() {
         ("TooBig", 413, "TooLarge"),
         ("NoSpace", 507, "NoSpace"),
         ("EntryRefused", 422, "ArchiveRefused"),
-        ("DeadlineExceeded", 504, "DeadlineMissed"),
+        ("DeadlineExceeded", 408, "DeadlineExceeded"),
     ] {
         world.agent.does(move |mut visit: Visit| async move {
             visit.open_file().await;

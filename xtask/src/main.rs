@@ -9,6 +9,7 @@ mod fuzz;
 mod image;
 mod install;
 mod paths;
+mod python;
 mod testing;
 mod ui;
 

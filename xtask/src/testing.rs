@@ -15,7 +15,7 @@ use self::{proxy::ProxyArgs, suite::Suite};
 use crate::{
     cargo::cargo,
     install::{self, Installation, TargetArgs},
-    paths,
+    paths, python,
     ui::Step,
 };
 
@@ -24,6 +24,8 @@ const CARGO_DENY: &str = "0.20.2";
 /// Features of the package whose tests need no cluster.
 const UNIT_FEATURES: &str = "testkit";
 
+/// The tests of the end-to-end suite that are about calls, files and logs, and who asks for them.
+const SESSION: [&str; 3] = ["session::", "cli::", "client::"];
 /// The tests of the end-to-end suite that attack the gateway and the fence.
 const CONFORMANCE: [&str; 2] = ["conformance::", "alone::fence::"];
 
@@ -34,8 +36,8 @@ pub(crate) struct TestArgs {
     target: TargetArgs,
     #[command(flatten)]
     proxy: ProxyArgs,
-    /// Nothing for all suites; `check`, `unit`, `chart` or `e2e` for one, followed by names for single tests of it; or only names.
-    /// `conformance` is the part of `e2e` that attacks the gateway and the fence; it ends with a table.
+    /// Nothing for all suites; `check`, `unit`, `python`, `chart` or `e2e` for one, followed by names for single tests of it; or only
+    /// names. `session` is the part of `e2e` about calls, files and logs, the command line and the client for Python. `conformance` is the part of `e2e` that attacks the gateway and the fence; it ends with a table.
     #[arg(value_name = "SUITE|NAME")]
     what: Vec<String>,
 }
@@ -47,12 +49,13 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
         return proxy::run(&args.proxy, &args.what, &args.target.cluster)?
             .map_or(Ok(()), |suite| close(&[suite]));
     }
-    let conformance = CONFORMANCE.map(str::to_owned);
+    let (conformance, session) = (CONFORMANCE.map(str::to_owned), SESSION.map(str::to_owned));
     let (suite, names) = match args.what.split_first() {
         None => (None, &[][..]),
-        Some((first, rest)) if ["check", "unit", "chart", "e2e"].contains(&first.as_str()) => {
+        Some((first, rest)) if ["check", "unit", "python", "chart", "e2e"].contains(&first.as_str()) => {
             (Some(first.as_str()), rest)
         }
+        Some((first, [])) if first == "session" => (Some("e2e"), session.as_slice()),
         Some((first, [])) if first == "conformance" => (Some("e2e"), conformance.as_slice()),
         Some(_) => (Some("names"), args.what.as_slice()),
     };
@@ -65,6 +68,9 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
     }
     if wants("unit") {
         suites.push(unit(names)?);
+    }
+    if wants("python") {
+        suites.push(python()?);
     }
     if wants("chart") || wants("e2e") {
         let installation = Installation::prepare(&args.target)?;
@@ -179,11 +185,28 @@ fn unit(names: &[String]) -> Result<Suite> {
     Ok(suite.close())
 }
 
+fn python() -> Result<Suite> {
+    let mut suite = Suite::open("python");
+    for (what, arguments) in [
+        ("models are those of the document", &["generate.py", "--check"][..]),
+        ("lints", &["-m", "ruff", "check", ".", "../../examples/agent-loop"]),
+        ("formatting", &["-m", "ruff", "format", "--check", ".", "../../examples/agent-loop"]),
+        ("types", &["-m", "mypy"]),
+        ("unit tests", &["-m", "pytest", "-q", "tests/unit"]),
+    ] {
+        suite.command(&format!("client for Python: {what}"), python::command(arguments)?);
+    }
+    Ok(suite.close())
+}
+
 fn e2e(installation: &Installation, names: &[String]) -> Result<Suite> {
     let program = test_program("e2e", "--test")?;
     let mut command = installation.command(&program)?;
     command.env("GLOVEBOX_E2E_IMAGE", &installation.tools).env("GLOVEBOX_AGENT_IMAGE", &installation.image);
-    command.env("GLOVEBOX_CHECKOUT", paths::checkout()).args(names);
+    command
+        .env("GLOVEBOX_CHECKOUT", paths::checkout())
+        .env("GLOVEBOX_PYTHON", python::interpreter()?)
+        .args(names);
     let mut suite = Suite::open("e2e");
     suite.libtest("the cluster", command)?;
     Ok(suite.close())

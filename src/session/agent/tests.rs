@@ -13,7 +13,7 @@ use tokio::{
 use super::*;
 use crate::{
     call::{Access, OnHangup},
-    session::output::Collected,
+    session::{input::Whole, output::Collected},
 };
 
 const MOST: u64 = 100;
@@ -65,9 +65,11 @@ fn ended(but: &Value) -> Vec<u8> {
 }
 
 async fn talk_to(far: DuplexStream, exec: &Exec) -> (Result<CallResult, Wrong>, Collected, Progress) {
-    let told = Told { uid: "uid", exec, request: b"{}", stdin: b"input" };
+    let told = Told { uid: "uid", exec, request: b"{}" };
+    let mut input = Whole::new(exec.stdin.then(|| "input".into()));
     let (mut output, mut progress) = (Collected::default(), Progress::default());
-    let ended = talk(far, &told, &key(), &Timing::default(), &mut output, &mut progress).await;
+    let ended =
+        talk(far, &told, (&key(), &Timing::default()), (&mut input, &mut output), &mut progress).await;
     (ended, output, progress)
 }
 

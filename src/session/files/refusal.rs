@@ -50,7 +50,7 @@ const fn reason(why: FileReason) -> Reason {
         FileReason::TooBig | FileReason::TooMany => Reason::TooLarge,
         FileReason::NoSpace => Reason::NoSpace,
         FileReason::BadArchive | FileReason::EntryRefused => Reason::ArchiveRefused,
-        FileReason::DeadlineExceeded => Reason::DeadlineMissed,
+        FileReason::DeadlineExceeded => Reason::DeadlineExceeded,
         FileReason::NoResources => Reason::SandboxBusy,
         FileReason::Failed => Reason::AgentFailed,
     }

@@ -16,7 +16,7 @@ const BOUNDS: Bounds = Bounds {
 };
 
 fn read_text(text: &str) -> Result<Wanted, Problem> {
-    read(text.as_bytes(), "id-1".into(), &BOUNDS)
+    read(text.as_bytes(), "id-1".into(), &BOUNDS, Way::Answered)
 }
 
 fn read_value(value: &Value) -> Result<Wanted, Problem> {
@@ -41,7 +41,7 @@ fn what_is_asked_comes_through() {
     .unwrap();
     let exec = wanted.exec;
     assert_eq!((exec.timeout_ms, exec.max_output_bytes, exec.stdin), (90_000, 2 << 20, true));
-    assert_eq!((wanted.stdin.as_slice(), wanted.stream), (&[0, 255][..], true));
+    assert_eq!((&wanted.stdin[..], wanted.stream), (&[0, 255][..], true));
     let access = exec.access.unwrap();
     assert_eq!((access.write, access.network), (Some(vec![]), false));
     assert_eq!(exec.on_hangup, crate::call::OnHangup::Keep);
@@ -84,7 +84,7 @@ fn what_is_wrong_is_named() {
         assert_eq!(problem.reason, Reason::InvalidRequest, "{text:.80}");
         assert!(problem.message.contains("/openapi.json"), "{problem:?}");
     }
-    assert!(read(b"{\"command\": [\"\xff\"]}", "id".into(), &BOUNDS).is_err());
+    assert!(read(b"{\"command\": [\"\xff\"]}", "id".into(), &BOUNDS, Way::Answered).is_err());
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn field() -> impl Strategy<Value = (String, Value)> {
 proptest! {
     #[test]
     fn bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = read(&bytes, "id".into(), &BOUNDS);
+        let _ = read(&bytes, "id".into(), &BOUNDS, Way::Answered);
     }
 
     #[test]
@@ -157,13 +157,13 @@ proptest! {
                 prop_assert!(wanted.exec.timeout_ms <= 600_000 && wanted.exec.max_output_bytes <= 64 << 20);
                 prop_assert!(wanted.exec.stdin || wanted.stdin.is_empty());
                 // However it is written, it is the same request.
-                let again = read(&wanted.canonical, "other".into(), &BOUNDS).unwrap();
+                let again = read(&wanted.canonical, "other".into(), &BOUNDS, Way::Answered).unwrap();
                 prop_assert_eq!(again.canonical, wanted.canonical);
             }
             Err(problem) => prop_assert_eq!(problem.reason, Reason::InvalidRequest),
         }
         let text = value.to_string();
         let cut = cut.index(text.len());
-        prop_assert!(read(&text.as_bytes()[..cut], "id".into(), &BOUNDS).is_err());
+        prop_assert!(read(&text.as_bytes()[..cut], "id".into(), &BOUNDS, Way::Answered).is_err());
     }
 }
