@@ -23,9 +23,14 @@ use crate::{
 
 const SESSION: &str = "app.kubernetes.io/name=glovebox,app.kubernetes.io/component=session";
 const PORT: u16 = 8444;
-const EVERYTHING: &[&str] =
-    &["agentsandboxes", "agentsandboxes/exec", "agentsandboxes/files", "agentsandboxes/logs"];
-const VERBS: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
+const EVERYTHING: &[&str] = &[
+    "sandboxclasses",
+    "agentsandboxes",
+    "agentsandboxes/exec",
+    "agentsandboxes/files",
+    "agentsandboxes/logs",
+];
+const VERBS: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete", "use"];
 /// How long a program may take.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -127,7 +132,7 @@ async fn python(test: Arc<Test>) -> Outcome {
 
 async fn document(test: Arc<Test>) -> Outcome {
     let program = Program::new(&test).await?;
-    let spec = json!({"ttl": "15m", "resources": {"cpu": "100m", "memory": "128Mi"}, "execution": {"timeout": "2s"}});
+    let spec = json!({"ttl": "15m", "resources": {"cpu": "100m", "memory": "128Mi"}});
     let _sandbox = test.running(Runtime::Runc, "described", &spec).await?;
     let said = program.runs(&["schemathesis/run.py"], &[("GLOVEBOX_TEST_SANDBOX", "described")]).await?;
     println!(

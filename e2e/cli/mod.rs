@@ -58,7 +58,7 @@ async fn run(test: Arc<Test>) -> Outcome {
     let ended = person.glovebox(&["run", &test.cluster.image, "--", "sh", "-c", script]).await?;
     ended.is(7)?;
     ensure!(ended.stdout.starts_with("out\n") && !ended.stdout.contains("\n0\n"), "{ended:?}");
-    ensure!(ended.stderr.ends_with("err\n") && ended.stderr.contains("Starting"), "{ended:?}");
+    ensure!(ended.stderr.ends_with("err\n") && ended.stderr.contains("is made"), "{ended:?}");
     let left = sandboxes(&test).await?;
     ensure!(left.iter().all(|sandbox| sandbox.metadata.deletion_timestamp.is_some()), "{left:?}");
     // Nothing can be reached that was not asked for, and what can't start is told.

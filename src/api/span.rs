@@ -11,6 +11,8 @@ pub struct Span(Duration);
 
 /// What the API server accepts; the same language as [`Span::from_str`].
 const PATTERN: &str = "^([0-9]{1,9}(ms|s|m|h))+$";
+/// Longest one: nobody writes more parts.
+const MOST_CHARS: usize = 32;
 
 impl Span {
     /// A span of whole seconds.
@@ -43,6 +45,11 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.len() > MOST_CHARS {
+            return Err(format!(
+                "a duration has at most {MOST_CHARS} characters; write it like 30s, 15m or 1h30m"
+            ));
+        }
         let bad = || format!("{text:?} is not a duration; write it like 30s, 15m or 1h30m");
         let mut rest = text;
         let mut total = Duration::ZERO;
@@ -104,7 +111,7 @@ impl JsonSchema for Span {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "pattern": PATTERN, "maxLength": 32})
+        json_schema!({"type": "string", "pattern": PATTERN, "maxLength": MOST_CHARS})
     }
 }
 

@@ -21,8 +21,10 @@ use crate::{
 
 /// The release of cargo-deny that is installed where there is none.
 const CARGO_DENY: &str = "0.20.2";
-/// Features of the package whose tests need no cluster.
-const UNIT_FEATURES: &str = "testkit";
+/// Features with which all tests are built: with the same ones, the library is compiled once for all.
+const FEATURES: &str = "testkit,e2e";
+/// The tests that need a cluster.
+const E2E: &str = "e2e";
 
 /// The tests of the end-to-end suite that are about calls, files and logs, and who asks for them.
 const SESSION: [&str; 3] = ["session::", "cli::", "client::"];
@@ -177,12 +179,28 @@ fn unit(names: &[String]) -> Result<Suite> {
     for package in ["glovebox", "xtask"] {
         let mut command = cargo(["test", "--quiet", "--no-fail-fast", "--package", package])?;
         if package == "glovebox" {
-            command.args(["--lib", "--bins", "--tests", "--features", UNIT_FEATURES]);
+            command.args(["--lib", "--bins", "--features", FEATURES]);
+            command.args(unit_tests()?.iter().flat_map(|name| ["--test", name]));
         }
         command.arg("--").args(names);
         suite.libtest(package, command)?;
     }
     Ok(suite.close())
+}
+
+/// Every test program that needs no cluster.
+fn unit_tests() -> Result<Vec<String>> {
+    let text = install::run(cargo(["metadata", "--format-version", "1", "--no-deps"])?, "cargo metadata")?;
+    let metadata: Value = serde_json::from_str(&text).context("cargo metadata")?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let targets = packages
+        .filter(|package| package["name"] == "glovebox")
+        .flat_map(|package| package["targets"].as_array().into_iter().flatten())
+        .filter(|target| target["kind"][0] == "test")
+        .filter_map(|target| target["name"].as_str().map(ToOwned::to_owned));
+    let tests: Vec<String> = targets.filter(|name| name != E2E).collect();
+    anyhow::ensure!(!tests.is_empty(), "cargo knows no tests");
+    Ok(tests)
 }
 
 fn python() -> Result<Suite> {
@@ -200,7 +218,7 @@ fn python() -> Result<Suite> {
 }
 
 fn e2e(installation: &Installation, names: &[String]) -> Result<Suite> {
-    let program = test_program("e2e", "--test")?;
+    let program = test_program(E2E, "--test")?;
     let mut command = installation.command(&program)?;
     command.env("GLOVEBOX_E2E_IMAGE", &installation.tools).env("GLOVEBOX_AGENT_IMAGE", &installation.image);
     command
@@ -222,7 +240,7 @@ pub(crate) fn test_program(name: &str, kind: &str) -> Result<PathBuf> {
             "--package",
             "glovebox",
             "--features",
-            "e2e",
+            FEATURES,
             kind,
             name,
             "--no-run",

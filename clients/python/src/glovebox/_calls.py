@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -89,10 +88,10 @@ class CommandOptions(TypedDict, total=False):
 class ExecOptions(CommandOptions, total=False):
     """Of a command whose result comes in one piece."""
 
-    idempotency_key: str | Literal[False] | None
-    """Makes a retry the same call, for ten minutes, at the same replica of the session; at another one it is a new call. Without
-    a key, one is made up, and a request whose connection broke is sent again with it. A command that has a key goes on until its
-    deadline when its caller gives up. False: no key; a connection that broke raises, and whoever gives up ends the command."""
+    idempotency_key: str | None
+    """Makes a retry the same call, for ten minutes, at the same replica of the session; at another one it is a new call. A command
+    that has a key goes on until its deadline when its caller gives up, and a request whose connection broke is sent again with it.
+    Without one, a connection that broke raises, and whoever gives up ends the command."""
     check: bool
     """Whether `CallFailed` is raised unless the command ends with exit code 0."""
 
@@ -133,8 +132,8 @@ def exec_(place: Place, command: Sequence[str], **options: Unpack[ExecOptions]) 
     check = options.get("check", False)
     key = options.get("idempotency_key")
     request = _exec_request(place, command, options, stream=False)
-    if key is not False:
-        headers = {**request.headers, "Idempotency-Key": key or secrets.token_hex(16)}
+    if key is not None:
+        headers = {**request.headers, "Idempotency-Key": key}
         request = dataclasses.replace(request, headers=headers, repeatable=True)
     answer = yield from sent(request)
     result = results.exec_result(read(models.ExecAnswer, answer.body))

@@ -37,7 +37,7 @@ IMAGE = os.environ.get("GLOVEBOX_TEST_IMAGE", "python:3.14-slim")
 OPTIONS: dict[str, Any] = {
     "namespace": NAMESPACE,
     "class_name": os.environ.get("GLOVEBOX_TEST_CLASS") or None,
-    "resources": {"cpu": "10m", "memory": "64Mi"},
+    "resources": {"cpu": "200m", "memory": "128Mi"},
     "ttl": "10m",
 }
 SAYS = "import sys; print('out', flush=True); print('err', file=sys.stderr, flush=True); sys.exit(3)"
@@ -237,7 +237,7 @@ def test_logs_of_the_workload(sandbox: Any) -> None:
 
 
 def test_the_agent_loop_of_the_examples() -> None:
-    arguments = ["--image", IMAGE, "--namespace", NAMESPACE, "--cpu", "10m", "--memory", "64Mi"]
+    arguments = ["--image", IMAGE, "--namespace", NAMESPACE, "--cpu", "200m", "--memory", "128Mi"]
     if OPTIONS["class_name"]:
         arguments += ["--class-name", OPTIONS["class_name"]]
     command = [sys.executable, str(AGENT_LOOP), *arguments]

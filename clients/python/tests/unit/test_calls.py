@@ -76,7 +76,7 @@ def test_refusals_have_kinds(sandbox: Any, fake: Fake, reason: str, status: int,
 
 def test_what_is_refused_for_now_is_sent_again(sandbox: Any, fake: Fake) -> None:
     fake.instead = [problem("SandboxBusy", 429, Retry_After="0"), problem("ShuttingDown", 503, Retry_After="0")]
-    assert sandbox.exec(["echo", "a"]).stdout == "a\n"
+    assert sandbox.exec(["echo", "a"], idempotency_key="k").stdout == "a\n"
     keys = {said.headers["idempotency-key"] for said in fake.said}
     assert (len(fake.said), len(keys), fake.ran) == (3, 1, 1)
 
@@ -93,7 +93,7 @@ def test_patience_has_an_end(sandbox: Any, fake: Fake) -> None:
 
 def test_a_lost_answer_is_asked_for_again_by_its_key(sandbox: Any, fake: Fake) -> None:
     fake.instead = [Answer(None)]
-    assert sandbox.exec(["echo", "a"]).stdout == "a\n"
+    assert sandbox.exec(["echo", "a"], idempotency_key="k").stdout == "a\n"
     first, second = fake.said
     assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
 
@@ -101,14 +101,14 @@ def test_a_lost_answer_is_asked_for_again_by_its_key(sandbox: Any, fake: Fake) -
 def test_without_a_key_nothing_runs_twice(sandbox: Any, fake: Fake) -> None:
     fake.instead = [Answer(None)]
     with pytest.raises(glovebox.ConnectionLost, match="may have been carried out") as caught:
-        sandbox.exec(["echo", "a"], idempotency_key=False)
+        sandbox.exec(["echo", "a"])
     assert caught.value.sent
     assert len(fake.said) == 1
     assert "idempotency-key" not in fake.said[0].headers
     # Nobody knows what stands before the session has done.
     fake.instead = [Answer(503, b"upstream away")]
     with pytest.raises(glovebox.ApiError, match="status 503"):
-        sandbox.exec(["echo", "a"], idempotency_key=False)
+        sandbox.exec(["echo", "a"])
     assert len(fake.said) == 2
 
 

@@ -141,7 +141,7 @@ def test_nobody_at_the_address(surface: Flavour) -> None:
         surface.Sandbox.attach("ns", "box", session=nobody) as sandbox,
         pytest.raises(glovebox.ConnectionLost, match="nothing was sent") as caught,
     ):
-        sandbox.exec(["echo"], idempotency_key=False)
+        sandbox.exec(["echo"])
     assert not caught.value.sent
 
 
