@@ -143,7 +143,7 @@ impl There {
             _ => (Some(Scratch::filled(tokio::io::stdin()).await?), None),
         };
         if let (Some(name), Some(FileKind::Directory)) = (name, self.look().await?) {
-            self.path = [self.path.as_str(), &name].join("/").trim_start_matches('/').to_owned();
+            self.path = if self.path.is_empty() { name } else { [self.path.as_str(), &name].join("/") };
         }
         let file = match (scratch, from) {
             (Some(scratch), _) => scratch.open().await?,
@@ -168,7 +168,7 @@ impl There {
                 let name = self.path.rsplit('/').next().unwrap_or_default();
                 let to = if to.is_dir() { to.join(name) } else { to.clone() };
                 let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
-                let near = parent.unwrap_or(Path::new(".")).to_owned();
+                let near = parent.unwrap_or_else(|| Path::new(".")).to_owned();
                 let whole = self.fetched("", Some(near)).await?;
                 whole.becomes(&to).with_context(|| format!("{} can't be written", to.display()))
             }

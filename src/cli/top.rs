@@ -72,32 +72,41 @@ pub(super) async fn top(options: Options) -> Outcome {
     let cluster = Cluster::open(&options.cluster).await?;
     let sandboxes: Api<AgentSandbox> =
         if options.all_namespaces { Api::all(cluster.client.clone()) } else { cluster.here() };
-    let found = match &options.name {
-        Some(name) => vec![super::wait::by_name(&sandboxes, name).await?],
-        None => {
-            let all = sandboxes.list(&ListParams::default()).await;
-            all.map_err(|error| explained(error, "sandboxes"))?.items
-        }
+    let found = if let Some(name) = &options.name {
+        vec![super::wait::by_name(&sandboxes, name).await?]
+    } else {
+        let all = sandboxes.list(&ListParams::default()).await;
+        all.map_err(|error| explained(error, "sandboxes"))?.items
     };
     let running = found
         .into_iter()
         .filter(|sandbox| sandbox.status.as_ref().is_some_and(|status| status.pod_ip.is_some()));
-    let used = metrics(&cluster, options.all_namespaces).await?;
+    let known = metrics(&cluster, options.all_namespaces).await?;
     let limits = limits(&cluster, options.all_namespaces).await;
-    let uses: Vec<Use> = running.map(|sandbox| used_by(&sandbox, &used, &limits)).collect();
+    let found: Vec<Use> = running.map(|sandbox| used_by(&sandbox, &known, &limits)).collect();
     match options.output {
-        Format::Json => print::json(&uses)?,
-        Format::Yaml => print::yaml(&uses)?,
-        Format::Table | Format::Wide | Format::Name if uses.is_empty() => say("no sandbox runs"),
+        Format::Json => print::json(&found)?,
+        Format::Yaml => print::yaml(&found)?,
+        Format::Table | Format::Wide | Format::Name if found.is_empty() => say("no sandbox runs"),
         Format::Table | Format::Wide | Format::Name => {
-            print::words(&table(&uses, options.all_namespaces, print::colours()))?;
+            print::words(&table(&found, options.all_namespaces, print::colours()))?;
         }
     }
     Ok(0)
 }
 
-/// Namespace and name of a sandbox, and what its pod's metrics say.
-type Metrics = HashMap<(String, String), (Option<u64>, Option<u64>)>;
+/// Namespace and name of a sandbox.
+type Place = (String, String);
+
+/// What a pod's metrics say: thousandths of a core, and bytes of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Used {
+    cpu_millis: Option<u64>,
+    memory_bytes: Option<u64>,
+}
+
+/// What sandboxes use.
+type Metrics = HashMap<Place, Used>;
 
 async fn metrics(cluster: &Cluster, everywhere: bool) -> anyhow::Result<Metrics> {
     let kind = ApiResource {
@@ -123,8 +132,8 @@ async fn metrics(cluster: &Cluster, everywhere: bool) -> anyhow::Result<Metrics>
     Ok(found.into_iter().filter_map(|pod| read(&pod)).collect())
 }
 
-/// Namespace and name of a sandbox, and the limits of its workload.
-type Limits = HashMap<(String, String), BTreeMap<String, ApiQuantity>>;
+/// The limits of sandboxes' workloads.
+type Limits = HashMap<Place, BTreeMap<String, ApiQuantity>>;
 
 /// What the pods may use; whoever may not see them is shown what is used alone.
 async fn limits(cluster: &Cluster, everywhere: bool) -> Limits {
@@ -133,18 +142,20 @@ async fn limits(cluster: &Cluster, everywhere: bool) -> Limits {
     found.into_iter().flatten().filter_map(|pod| limited(&pod)).collect()
 }
 
-fn limited(pod: &Pod) -> Option<((String, String), BTreeMap<String, ApiQuantity>)> {
+fn limited(pod: &Pod) -> Option<(Place, BTreeMap<String, ApiQuantity>)> {
     let name = pod.labels().get(SANDBOX_LABEL)?.clone();
     let workload =
         pod.spec.as_ref()?.containers.iter().find(|container| container.name == WORKLOAD_CONTAINER)?;
     Some(((pod.namespace()?, name), workload.resources.as_ref()?.limits.clone()?))
 }
 
-fn read(pod: &DynamicObject) -> Option<((String, String), (Option<u64>, Option<u64>))> {
+fn read(pod: &DynamicObject) -> Option<(Place, Used)> {
     let name = pod.labels().get(SANDBOX_LABEL)?.clone();
     let containers = pod.data["containers"].as_array()?;
     let usage = &containers.iter().find(|container| container["name"] == WORKLOAD_CONTAINER)?["usage"];
-    Some(((pod.namespace()?, name), (usage["cpu"].as_str().and_then(millis), bytes(&usage["memory"]))))
+    let used =
+        Used { cpu_millis: usage["cpu"].as_str().and_then(millis), memory_bytes: bytes(&usage["memory"]) };
+    Some(((pod.namespace()?, name), used))
 }
 
 /// Thousandths of a core: metrics come in billionths, which no limit has.
@@ -166,7 +177,7 @@ fn bytes(quantity: &Value) -> Option<u64> {
 
 fn used_by(sandbox: &AgentSandbox, all: &Metrics, limits: &Limits) -> Use {
     let place = (sandbox.namespace().unwrap_or_default(), sandbox.name_any());
-    let (cpu_millis, memory_bytes) = all.get(&place).copied().unwrap_or_default();
+    let Used { cpu_millis, memory_bytes } = all.get(&place).copied().unwrap_or_default();
     let limit = |what: &str| limits.get(&place)?.get(what).map(|most| most.0.clone());
     let (cpu_limit, memory_limit) = (limit("cpu"), limit("memory"));
     let (namespace, name) = place;
@@ -227,7 +238,10 @@ mod tests {
             .unwrap()
         };
         let workload = json!([{"name": "other", "usage": {"cpu": "9", "memory": "9Gi"}}, {"name": "workload", "usage": {"cpu": "5m", "memory": "1500Ki"}}]);
-        assert_eq!(read(&pod(workload)), Some((("n".into(), "a".into()), (Some(5), Some(1_536_000)))));
+        assert_eq!(
+            read(&pod(workload)),
+            Some((("n".into(), "a".into()), Used { cpu_millis: Some(5), memory_bytes: Some(1_536_000) }))
+        );
         assert_eq!(read(&pod(json!([]))), None);
     }
 
@@ -237,7 +251,10 @@ mod tests {
             "metadata": {"name": "a", "namespace": "n"}, "spec": {"image": "i"},
         }))
         .unwrap();
-        let all = HashMap::from([(("n".to_owned(), "a".to_owned()), (Some(5), Some(1 << 20)))]);
+        let all = HashMap::from([(
+            ("n".to_owned(), "a".to_owned()),
+            Used { cpu_millis: Some(5), memory_bytes: Some(1 << 20) },
+        )]);
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": "p", "namespace": "n", "labels": {SANDBOX_LABEL: "a"}},
             "spec": {"containers": [{"name": "workload", "resources": {"limits": {"cpu": "500m"}}}]},
