@@ -20,6 +20,8 @@ pub(super) fn cases(cases: &mut Cases) {
         .join("examples");
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    // A folder is a program, which the suite of the client runs.
+    files.retain(|file| file.is_file());
     files.sort();
     if files.is_empty() {
         cases.add(

@@ -26,7 +26,7 @@ struct Needed {
     vital: bool,
 }
 
-const NEEDED: [Needed; 5] = [
+const NEEDED: [Needed; 7] = [
     Needed {
         group: GROUP,
         resource: "agentsandboxes",
@@ -42,6 +42,22 @@ const NEEDED: [Needed; 5] = [
         verbs: &["create"],
         lost: "run and exec",
         vital: true,
+    },
+    Needed {
+        group: GROUP,
+        resource: "agentsandboxes",
+        subresource: Some("files"),
+        verbs: &["get", "update"],
+        lost: "cp",
+        vital: false,
+    },
+    Needed {
+        group: GROUP,
+        resource: "agentsandboxes",
+        subresource: Some("logs"),
+        verbs: &["get"],
+        lost: "logs",
+        vital: false,
     },
     Needed {
         group: GROUP,
