@@ -63,7 +63,7 @@ async fn copied(test: Arc<Test>, runtime: Runtime) -> Outcome {
 
 async fn logs(test: Arc<Test>) -> Outcome {
     let person = Person::admin(&test)?;
-    let script = "echo one; echo two >&2; while ! test -e /workspace/end; do sleep 0.1; done; echo three";
+    let script = "echo one; echo two; while ! test -e /workspace/end; do sleep 0.1; done; echo three >&2";
     let sandbox = test.running(Runtime::Runc, "speaks", &json!({"command": ["sh", "-c", script]})).await?;
     let logs = async |flags: &[&str]| -> Result<Ended> {
         person.glovebox(&[&["logs", "speaks"][..], flags].concat()).await

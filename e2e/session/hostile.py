@@ -19,7 +19,7 @@ wrong("no JSON", None, 415, "NotJson", raw="x", headers={"Content-Type": "text/p
 got = refusal("POST", at(NAME), {"command": ["echo", "x" * 10_000_000]})
 holds("an argument of 10 MB", got[0] in (400, 413), got)
 holds("no such path", refusal("GET", "/v2")[:2] == (404, "NoSuchPath"))
-holds("a path with another method", refusal("GET", at(NAME))[:2] == (405, "MethodNotAllowed"))
+holds("a path with another method", refusal("PUT", at(NAME))[:2] == (405, "MethodNotAllowed"))
 holds("no such sandbox", refusal("POST", at("none"), {"command": ["true"]})[:2] == (404, "NotFound"))
 for name in ("..", "%2e%2e", "a%00b", "a" * 300):
     got = refusal("POST", at(name), {"command": ["true"]})

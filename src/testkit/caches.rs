@@ -48,6 +48,8 @@ impl Lag {
 
 /// Namespace and name.
 type Name = (String, String);
+/// Objects of one kind.
+type Shown = BTreeMap<Name, Value>;
 
 /// A label, and its value if that matters.
 type Label = (&'static str, Option<&'static str>);
@@ -90,7 +92,7 @@ pub struct Caches {
     stores: Stores,
     concerned: Concerned,
     writers: Writers,
-    shown: BTreeMap<&'static str, BTreeMap<Name, Value>>,
+    shown: BTreeMap<&'static str, Shown>,
     behind: BTreeMap<&'static str, usize>,
     version: u64,
 }
@@ -139,44 +141,40 @@ impl Caches {
             }
             self.behind.remove(kind);
             let now = select(store, kind, *label);
-            let before = self.shown.insert(kind, now.clone()).unwrap_or_default();
-            self.show(kind, &before, &now, &mut touched);
+            let before = self.shown.remove(kind);
+            self.show(kind, before.as_ref(), &now, &mut touched);
+            self.shown.insert(kind, now);
         }
         touched
     }
 
-    fn show(
-        &mut self,
-        kind: &str,
-        before: &BTreeMap<Name, Value>,
-        now: &BTreeMap<Name, Value>,
-        touched: &mut Touched,
-    ) {
+    fn show(&mut self, kind: &str, before: Option<&Shown>, now: &Shown, touched: &mut Touched) {
+        let known = |key| before.and_then(|before| before.get(key));
         let changed: Vec<&Value> = now
             .iter()
-            .filter(|(key, object)| before.get(*key) != Some(*object))
+            .filter(|(key, object)| known(*key).map(version) != Some(version(object)))
             .map(|(_, object)| object)
             .collect();
-        let gone: Vec<&Value> =
-            before.iter().filter(|(key, _)| !now.contains_key(*key)).map(|(_, object)| object).collect();
+        let gone = before.into_iter().flatten().filter(|(key, _)| !now.contains_key(*key));
+        let gone: Vec<&Value> = gone.map(|(_, object)| object).collect();
         let concerned = self.concerned.clone();
         let each = changed.iter().chain(&gone);
         match kind {
             "AgentSandbox" => {
-                fill(&mut self.writers.sandboxes, now);
+                fill(&mut self.writers.sandboxes, before, now);
                 touched.sandboxes.extend(
                     changed.into_iter().map(|object| ObjectRef::from_obj(&parse::<AgentSandbox>(object))),
                 );
             }
             "SandboxClass" => {
-                fill(&mut self.writers.classes, now);
+                fill(&mut self.writers.classes, before, now);
                 touched.sandboxes.extend(each.clone().flat_map(|object| concerned.class(&parse(object))));
                 touched.classes.extend(
                     changed.into_iter().map(|object| ObjectRef::from_obj(&parse::<SandboxClass>(object))),
                 );
             }
             "Pod" => {
-                fill(&mut self.writers.pods, now);
+                fill(&mut self.writers.pods, before, now);
                 touched.sandboxes.extend(
                     each.filter_map(|object| {
                         Concerned::pod(&parse::<k8s_openapi::api::core::v1::Pod>(object))
@@ -184,38 +182,38 @@ impl Caches {
                 );
             }
             "NetworkPolicy" => {
-                fill(&mut self.writers.policies, now);
+                fill(&mut self.writers.policies, before, now);
                 let policies =
                     each.map(|object| parse::<k8s_openapi::api::networking::v1::NetworkPolicy>(object));
                 touched.sandboxes.extend(policies.flat_map(|policy| concerned.policy(&policy)));
             }
             "EgressPolicy" => {
-                fill(&mut self.writers.egress_policies, now);
+                fill(&mut self.writers.egress_policies, before, now);
                 touched
                     .sandboxes
                     .extend(each.flat_map(|object| concerned.egress_policy(&parse::<EgressPolicy>(object))));
             }
             "ResourceQuota" => {
-                fill(&mut self.writers.quotas, now);
+                fill(&mut self.writers.quotas, before, now);
                 touched.sandboxes.extend(each.flat_map(|object| concerned.quota(&parse(object))));
             }
             "Service" => {
-                fill(&mut self.writers.services, now);
+                fill(&mut self.writers.services, before, now);
                 touched.named = true;
                 touched.sandboxes.extend(
                     each.flat_map(|object| concerned.service(object["metadata"]["name"].as_str().unwrap())),
                 );
             }
             "PriorityClass" | "RuntimeClass" => {
-                self.fill_shared(kind, now);
+                self.fill_shared(kind, before, now);
                 touched.sandboxes.extend(concerned.any());
             }
             "Node" => {
-                fill(&mut self.writers.nodes, now);
+                fill(&mut self.writers.nodes, before, now);
                 touched.all_classes = true;
             }
             "Namespace" => {
-                fill(&mut self.writers.namespaces, now);
+                fill(&mut self.writers.namespaces, before, now);
                 touched.sandboxes.extend(
                     each.flat_map(|object| concerned.namespace(object["metadata"]["name"].as_str().unwrap())),
                 );
@@ -227,10 +225,10 @@ impl Caches {
 
 impl Caches {
     /// Kinds of which any change concerns every sandbox.
-    fn fill_shared(&mut self, kind: &str, now: &BTreeMap<Name, Value>) {
+    fn fill_shared(&mut self, kind: &str, before: Option<&Shown>, now: &Shown) {
         match kind {
-            "PriorityClass" => fill(&mut self.writers.priority_classes, now),
-            "RuntimeClass" => fill(&mut self.writers.runtime_classes, now),
+            "PriorityClass" => fill(&mut self.writers.priority_classes, before, now),
+            "RuntimeClass" => fill(&mut self.writers.runtime_classes, before, now),
             other => panic!("{other} is not shared"),
         }
     }
@@ -262,7 +260,7 @@ fn selected<'a>(
 }
 
 /// By namespace and name, in the order of the store.
-fn select(store: &Store, kind: &str, label: Option<(&str, Option<&str>)>) -> BTreeMap<Name, Value> {
+fn select(store: &Store, kind: &str, label: Option<(&str, Option<&str>)>) -> Shown {
     let name = |object: &Value| (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
     selected(store, kind, label).map(|object| (name(object), object.clone())).collect()
 }
@@ -275,13 +273,26 @@ fn parse<K: Resource + DeserializeOwned>(object: &Value) -> Guarded<K> {
     serde_json::from_value(object.clone()).unwrap()
 }
 
-fn fill<K>(writer: &mut Writer<Guarded<K>>, objects: &BTreeMap<Name, Value>)
+/// The first time as a list, and from then on by what changed: as a watch does, and without reading again what is as it was.
+fn fill<K>(writer: &mut Writer<Guarded<K>>, before: Option<&Shown>, now: &Shown)
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + 'static,
 {
-    writer.apply_watcher_event(&Event::Init);
-    for object in objects.values() {
-        writer.apply_watcher_event(&Event::InitApply(parse(object)));
+    let Some(before) = before else {
+        writer.apply_watcher_event(&Event::Init);
+        for object in now.values() {
+            writer.apply_watcher_event(&Event::InitApply(parse(object)));
+        }
+        return writer.apply_watcher_event(&Event::InitDone);
+    };
+    for (key, object) in now {
+        if before.get(key).map(version) != Some(version(object)) {
+            writer.apply_watcher_event(&Event::Apply(parse(object)));
+        }
     }
-    writer.apply_watcher_event(&Event::InitDone);
+    for (key, object) in before {
+        if !now.contains_key(key) {
+            writer.apply_watcher_event(&Event::Delete(parse(object)));
+        }
+    }
 }
