@@ -97,7 +97,7 @@ refused("what is no archive", "PUT", "/archive", (422,), b"PK\x03\x04" + bytes(6
 answer = run(NAME, "sh", "-c", "ls /tmp; cat /tmp/beside/f; ls -A /workspace/.vscode")
 holds("nothing outside was touched", "evil" not in answer["stdout"] and SECRET in answer["stdout"], answer)
 
-# Links and directories change places while a thousand reads run.
+# Links and directories change places while hundreds of reads run.
 stop = {"command": ["sh", "-c", """cd /workspace; mkdir d; echo inside > d/f; ln -s ../tmp/beside e; echo inside > g
 end=$(($(date +%s) + 100)); while [ $(date +%s) -lt $end ] && [ ! -e enough ]; do for i in 1 2 3 4 5 6 7 8; do
 ln -sfn ../tmp/outside l; mv d x; mv e d; ln -sfn g l; mv d e; mv x d; done; done"""], "timeout": "110s"}
@@ -109,13 +109,13 @@ for _ in range(200):
     time.sleep(0.05)
 seen = {}
 begun = time.monotonic()
-for turn in range(1000):
+for turn in range(400):
     status, content = files("GET", "?path=" + ("d/f" if turn % 2 else "l"))
     if status == 200 and content != b"inside\n":
         holds("only what is inside is read", False, content)
     seen[status] = seen.get(status, 0) + 1
-holds("a thousand reads of what is swapped", set(seen) <= {200, 404, 409, 422} and seen.get(200) and seen.get(422), seen)
-print("figure: a thousand reads of a file that is swapped:", seen, round(time.monotonic() - begun, 1), "s")
+holds("hundreds of reads of what is swapped", set(seen) <= {200, 404, 409, 422} and seen.get(200) and seen.get(422), seen)
+print("figure: 400 reads of a file that is swapped:", seen, round(time.monotonic() - begun, 1), "s")
 files("PUT", "?path=enough", b"")
 swapping.join()
 done()
