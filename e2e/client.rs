@@ -4,7 +4,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::json;
 use tokio::{
@@ -18,10 +18,9 @@ use tokio::{
 use crate::{
     cli::Person,
     harness::{Cases, Outcome, Runtime, Test},
-    session::caller,
+    session::{SESSION, authority, caller},
 };
 
-const SESSION: &str = "app.kubernetes.io/name=glovebox,app.kubernetes.io/component=session";
 const PORT: u16 = 8444;
 const EVERYTHING: &[&str] = &[
     "sandboxclasses",
@@ -89,9 +88,7 @@ impl<'a> Program<'a> {
     async fn new(test: &'a Test) -> Result<Self> {
         let token = caller(test, "client", EVERYTHING, VERBS, None).await?;
         let person = Person::with_token(test, &token)?;
-        let maps: Api<ConfigMap> = Api::namespaced(test.client.clone(), &test.controller()?.namespace);
-        let map = maps.get("glovebox-session-ca").await.context("the session's authority")?;
-        let authority = map.data.and_then(|mut data| data.remove("ca.crt")).context("no ca.crt")?;
+        let authority = authority(test).await?;
         let (token, authority) = (person.file("token", &token)?, person.file("ca.crt", &authority)?);
         Ok(Self { way: Way::open(test).await?, person, test, token, authority })
     }

@@ -18,10 +18,8 @@ use super::person::{Ended, Person};
 use crate::{
     alone::fence,
     harness::{Cases, Outcome, Runtime, Test, classes::merge, replicas::Replicas, wait},
-    session::caller,
+    session::{SESSION, caller},
 };
-
-const SESSION: &str = "app.kubernetes.io/name=glovebox,app.kubernetes.io/component=session";
 
 pub(super) fn cases(cases: &mut Cases) {
     cases.add("cli::doctor_finds_what_is_not_the_callers_to_have", 0, rights);

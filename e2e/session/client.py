@@ -16,29 +16,8 @@ def connection():
     return _own.connection
 
 
-def request(method, path, body=None, token=None, headers=None, raw=None):
-    """The status and what the answer says."""
-    said = {"Content-Type": "application/json", **(headers or {})}
-    if token != "":
-        said["Authorization"] = "Bearer " + (token or ARGS["token"])
-    sent = raw if body is None else json.dumps(body)
-    try:
-        connection().request(method, path, body=sent, headers=said)
-        answer = connection().getresponse()
-        text = answer.read()
-    except (http.client.HTTPException, OSError):
-        connection().close()
-        _own.connection = None
-        raise
-    if answer.will_close:
-        connection().close()
-        _own.connection = None
-    return answer.status, json.loads(text)
-
-
-def transfer(method, path, body=None, token=None, headers=None):
-    """The status, the kind and all of the answer's body, which is no JSON where it went well."""
-    said = {"Authorization": "Bearer " + (token or ARGS["token"]), **(headers or {})}
+def exchange(method, path, body, said):
+    """The answer and all of its body, over a connection that is kept while it can be."""
     try:
         connection().request(method, path, body=body, headers=said)
         answer = connection().getresponse()
@@ -50,6 +29,22 @@ def transfer(method, path, body=None, token=None, headers=None):
     if answer.will_close:
         connection().close()
         _own.connection = None
+    return answer, content
+
+
+def request(method, path, body=None, token=None, headers=None, raw=None):
+    """The status and what the answer says."""
+    said = {"Content-Type": "application/json", **(headers or {})}
+    if token != "":
+        said["Authorization"] = "Bearer " + (token or ARGS["token"])
+    answer, content = exchange(method, path, raw if body is None else json.dumps(body), said)
+    return answer.status, json.loads(content)
+
+
+def transfer(method, path, body=None, token=None, headers=None):
+    """The status, the kind and all of the answer's body, which is no JSON where it went well."""
+    said = {"Authorization": "Bearer " + (token or ARGS["token"]), **(headers or {})}
+    answer, content = exchange(method, path, body, said)
     return answer.status, answer.getheader("Content-Type", ""), content
 
 

@@ -36,6 +36,9 @@ const ROW: usize = 10_000;
 const ONCE: usize = 200;
 const SANDBOXES: usize = 20;
 
+/// The labels of the session's pods.
+pub(crate) const SESSION: &str = "app.kubernetes.io/name=glovebox,app.kubernetes.io/component=session";
+
 pub(crate) fn cases(cases: &mut Cases) {
     cases.each_runtime("session::calls_do_what_they_say", 500, basics);
     cases.each_runtime("session::a_runaway_is_gone_at_its_deadline", 700, runaway);
@@ -65,9 +68,7 @@ impl<'a> Toolbox<'a> {
     /// A pod in the test's namespace, with a token that may do everything with sandboxes there.
     pub(crate) async fn open(test: &'a Test) -> Result<Self> {
         let namespace = &test.controller()?.namespace;
-        let maps: Api<ConfigMap> = Api::namespaced(test.client.clone(), namespace);
-        let map = maps.get("glovebox-session-ca").await.context("the session's authority")?;
-        let ca = map.data.and_then(|mut data| data.remove("ca.crt")).context("no ca.crt")?;
+        let ca = authority(test).await?;
         let idle = "import time\ntime.sleep(3600)";
         test.ordinary_pod(&test.namespace, TOOLBOX, idle, &json!({})).await?;
         let token = caller(test, "caller", EVERYTHING, &["get", "create", "update", "delete"], None).await?;
@@ -105,6 +106,13 @@ impl<'a> Toolbox<'a> {
             .with_context(|| format!("it ended with {}: {}", output.code, output.stderr))?;
         Ok(output.stdout)
     }
+}
+
+/// What vouches for the session.
+pub(crate) async fn authority(test: &Test) -> Result<String> {
+    let maps: Api<ConfigMap> = Api::namespaced(test.client.clone(), &test.controller()?.namespace);
+    let map = maps.get("glovebox-session-ca").await.context("the session's authority")?;
+    map.data.and_then(|mut data| data.remove("ca.crt")).context("no ca.crt")
 }
 
 /// A service account with these rights in the test's namespace, and a token of it.

@@ -6,13 +6,12 @@ mod here;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use futures::StreamExt as _;
 use tokio::io::AsyncWriteExt as _;
 
 use super::{
     cluster::Cluster,
-    exec::write,
     fault::{Fault, Outcome},
     interrupt::Signals,
     options::{ClusterOptions, SessionOptions},
@@ -49,56 +48,54 @@ pub struct Options {
 /// One side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Side {
-    Here(PathBuf),
+    Here(Here),
+    There(String, String),
+}
+
+/// The side that is here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Here {
+    Path(PathBuf),
     /// Standard input or output.
     Stream,
-    There(String, String),
 }
 
 impl Side {
     /// As `scp` reads it: what has a `:` before any `/` is there.
     fn parse(text: &str) -> Self {
         match text.split_once(':') {
-            _ if text == "-" => Self::Stream,
+            _ if text == "-" => Self::Here(Here::Stream),
             Some((name, path)) if !name.is_empty() && !name.contains('/') => {
                 Self::There(name.to_owned(), path.trim_matches('/').to_owned())
             }
-            _ => Self::Here(text.into()),
+            _ => Self::Here(Here::Path(text.into())),
         }
     }
 }
 
 /// Carries it out.
 pub(super) async fn cp(options: Options) -> Outcome {
-    let sides = (Side::parse(&options.from), Side::parse(&options.to));
-    if matches!(
-        sides,
-        (Side::There(..), Side::There(..)) | (Side::Here(_) | Side::Stream, Side::Here(_) | Side::Stream)
-    ) {
-        return Err(Fault::usage("one side has to be in a sandbox, NAME:PATH, and the other one here"));
-    }
+    let (here, name, path, up) = match (Side::parse(&options.from), Side::parse(&options.to)) {
+        (Side::Here(here), Side::There(name, path)) => (here, name, path, true),
+        (Side::There(name, path), Side::Here(here)) => (here, name, path, false),
+        _ => {
+            return Err(Fault::usage("one side has to be in a sandbox, NAME:PATH, and the other one here"));
+        }
+    };
     Signals::catch()?
         .unless(async {
             let cluster = Cluster::open(&options.cluster).await?;
             let session = Session::open(&cluster, &options.session).await?;
-            match sides {
-                (from, Side::There(name, path)) => {
-                    let mut there = There { session, files: files(&cluster, &name), path };
-                    there.upload(&from).await?;
-                }
-                (Side::There(name, path), to) => {
-                    let mut there = There { session, files: files(&cluster, &name), path };
-                    there.download(&to).await?;
-                }
-                _ => bail!("nothing is to be copied; report this"),
+            let files = place(&cluster.namespace, &name) + "/files";
+            let mut there = There { session, files, path };
+            if up {
+                there.upload(here).await?;
+            } else {
+                there.download(here).await?;
             }
             Ok(0)
         })
         .await
-}
-
-fn files(cluster: &Cluster, name: &str) -> String {
-    place(&cluster.namespace, name) + "/files"
 }
 
 /// A path in a workspace.
@@ -109,8 +106,8 @@ struct There {
 }
 
 impl There {
-    fn at(&self, below: &str, path: &str) -> String {
-        let path = percent_encoding::utf8_percent_encode(path, percent_encoding::NON_ALPHANUMERIC);
+    fn at(&self, below: &str) -> String {
+        let path = percent_encoding::utf8_percent_encode(&self.path, percent_encoding::NON_ALPHANUMERIC);
         format!("{}{below}?path={path}", self.files)
     }
 
@@ -121,7 +118,7 @@ impl There {
             return Ok(Some(FileKind::Directory));
         }
         let asked: anyhow::Result<FileInfo> =
-            self.session.get(&self.at("/entry", &self.path), super::session::ANSWERED).await;
+            self.session.get(&self.at("/entry"), super::session::ANSWERED).await;
         match asked {
             Ok(info) => Ok(Some(info.kind)),
             Err(error) if super::session::reason(&error) == Some("NoSuchFile") => Ok(None),
@@ -129,64 +126,57 @@ impl There {
         }
     }
 
-    async fn upload(&mut self, from: &Side) -> anyhow::Result<()> {
-        let (scratch, name) = match from {
-            Side::Here(path) if path.is_dir() => {
-                let (archive, left_out) = here::pack(path.clone()).await?;
+    async fn upload(&mut self, from: Here) -> anyhow::Result<()> {
+        let file = match from {
+            Here::Path(folder) if folder.is_dir() => {
+                let (archive, left_out) = here::pack(folder).await?;
                 if left_out > 0 {
                     say(&format!("glovebox: {left_out} links and special files were left out"));
                 }
-                let to = self.at("/archive", &self.path);
+                let to = self.at("/archive");
                 return self.session.put(&to, archive.open().await?).await;
             }
-            Side::Here(path) => (None, path.file_name().map(|name| name.to_string_lossy().into_owned())),
-            _ => (Some(Scratch::filled(tokio::io::stdin()).await?), None),
+            Here::Path(path) => {
+                if let (Some(name), Some(FileKind::Directory)) = (path.file_name(), self.look().await?) {
+                    let name = name.to_string_lossy();
+                    self.path =
+                        if self.path.is_empty() { name.into() } else { format!("{}/{name}", self.path) };
+                }
+                here::open(&path).await?
+            }
+            // What is open can still be read when its name is gone.
+            Here::Stream => Scratch::filled(tokio::io::stdin()).await?.open().await?,
         };
-        if let (Some(name), Some(FileKind::Directory)) = (name, self.look().await?) {
-            self.path = if self.path.is_empty() { name } else { [self.path.as_str(), &name].join("/") };
-        }
-        let file = match (scratch, from) {
-            (Some(scratch), _) => scratch.open().await?,
-            (None, Side::Here(path)) => here::open(path).await?,
-            (None, _) => bail!("nothing is to be copied; report this"),
-        };
-        let to = self.at("", &self.path) + "&parents=true";
+        let to = self.at("") + "&parents=true";
         self.session.put(&to, file).await
     }
 
-    async fn download(&mut self, to: &Side) -> anyhow::Result<()> {
-        let kind = self.look().await?;
-        match (kind, to) {
-            (Some(FileKind::Directory), Side::Here(to)) => {
-                let archive = self.fetched("/archive", None).await?;
-                here::unpack(archive, to.clone()).await
+    async fn download(&mut self, to: Here) -> anyhow::Result<()> {
+        match (self.look().await?, to) {
+            (Some(FileKind::Directory), Here::Path(to)) => {
+                here::unpack(self.fetched("/archive", None).await?, to).await
             }
-            (Some(FileKind::Directory), _) => {
+            (Some(FileKind::Directory), Here::Stream) => {
                 Err(Fault::usage("a directory can't be copied to standard output"))
             }
-            (_, Side::Here(to)) => {
+            (_, Here::Path(to)) => {
                 let name = self.path.rsplit('/').next().unwrap_or_default();
-                let to = if to.is_dir() { to.join(name) } else { to.clone() };
+                let to = if to.is_dir() { to.join(name) } else { to };
                 let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
                 let near = parent.unwrap_or_else(|| Path::new(".")).to_owned();
                 let whole = self.fetched("", Some(near)).await?;
                 whole.becomes(&to).with_context(|| format!("{} can't be written", to.display()))
             }
-            _ => {
-                let path = self.at("", &self.path);
-                let mut pieces = std::pin::pin!(self.session.read(&path).await?);
-                let mut out = tokio::io::stdout();
-                while let Some(piece) = pieces.next().await {
-                    write(&mut out, &piece?).await?;
-                }
-                Ok(())
+            (_, Here::Stream) => {
+                let path = self.at("");
+                self.session.hand_on(&path).await
             }
         }
     }
 
     /// All of it, in a file of its own.
     async fn fetched(&mut self, below: &str, near: Option<PathBuf>) -> anyhow::Result<Scratch> {
-        let path = self.at(below, &self.path);
+        let path = self.at(below);
         let mut pieces = std::pin::pin!(self.session.read(&path).await?);
         let scratch = Scratch::new(near)?;
         let mut file = scratch.open_to_write().await?;
@@ -204,13 +194,14 @@ mod tests {
 
     #[test]
     fn sides_are_told_apart() {
+        let here = |path: &str| Side::Here(Here::Path(path.into()));
         let there = |name: &str, path: &str| Side::There(name.into(), path.into());
         for (text, side) in [
-            ("-", Side::Stream),
-            ("a", Side::Here("a".into())),
-            ("./a:b", Side::Here("./a:b".into())),
-            ("/x/a:b", Side::Here("/x/a:b".into())),
-            (":a", Side::Here(":a".into())),
+            ("-", Side::Here(Here::Stream)),
+            ("a", here("a")),
+            ("./a:b", here("./a:b")),
+            ("/x/a:b", here("/x/a:b")),
+            (":a", here(":a")),
             ("s:", there("s", "")),
             ("s:a/b", there("s", "a/b")),
             ("s:/a/b/", there("s", "a/b")),

@@ -13,7 +13,7 @@ use super::{
     live,
     options::{CallOptions, ClusterOptions, SessionOptions},
     progress::say,
-    session::{Session, live},
+    session::{HUNG_UP, Session},
     spec, text,
 };
 use crate::session::api::{ExecRequest, ExecResult};
@@ -58,8 +58,7 @@ pub(super) async fn exec(options: Options) -> Outcome {
         .unless(async {
             let cluster = Cluster::open(cluster).await?;
             if asked.live() {
-                let talk = live(&cluster, session, name, &request).await?;
-                return live::talk(talk, asked.tty).await;
+                return live::call(&cluster, session, name, &request).await;
             }
             let mut session = Session::open(&cluster, session).await?;
             call(&mut session, &cluster.namespace, name, &request).await
@@ -88,13 +87,11 @@ pub(super) async fn call(
                 Said::Out(bytes) => write(&mut out, &bytes).await?,
                 Said::Err(bytes) => write(&mut err, &bytes).await?,
                 Said::Ended(result) => return Ok(end(&result)),
-                Said::Wrong(problem) => {
-                    anyhow::bail!("the call went wrong: {} ({})", problem.message, problem.reason)
-                }
+                Said::Wrong(problem) => return Err(problem.into()),
             }
         }
     }
-    anyhow::bail!("the session hung up before the command had ended; it was killed, or will be soon")
+    anyhow::bail!(HUNG_UP)
 }
 
 pub(super) async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> anyhow::Result<()> {

@@ -21,7 +21,8 @@ pub(super) enum Said {
 }
 
 /// Why a request was not carried out, in the session's words. Newer sessions may know more reasons.
-#[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Deserialize, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the call went wrong: {message} ({reason})")]
 pub(super) struct Problem {
     pub(super) reason: String,
     pub(super) message: String,

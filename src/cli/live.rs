@@ -18,18 +18,17 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use super::{
+    cluster::Cluster,
     exec::{end, write},
     fault::{Fault, Outcome},
     lines::{Said, read},
-    session::Talk,
+    options::SessionOptions,
+    session::{self, HUNG_UP, Talk},
 };
-use crate::session::api::{ExecControl, Terminal};
+use crate::session::api::{ExecControl, ExecRequest, STDERR, Terminal};
 
 /// What is read at once of standard input.
 const CHUNK: usize = 32 * 1024;
-/// The first byte of a message of output: of error output; any other is standard output.
-const STDERR: u8 = 2;
-
 /// The size of the caller's terminal, which there must be.
 pub(super) fn terminal() -> anyhow::Result<Terminal> {
     let message =
@@ -63,9 +62,18 @@ impl Drop for Raw {
     }
 }
 
-/// Hands on what both sides say until the command ends, and gives the code to end with.
-pub(super) async fn talk(talk: Talk, terminal: bool) -> Outcome {
-    let (sink, mut said) = talk.split();
+/// Has a command run, hands on what both sides say until it ends, and gives the code to end with.
+pub(super) async fn call(
+    cluster: &Cluster,
+    options: &SessionOptions,
+    name: &str,
+    request: &ExecRequest,
+) -> Outcome {
+    let talk = session::live(cluster, options, name, request).await?;
+    let terminal = request.terminal.is_some();
+    // What carries it lives as long as it is spoken with.
+    let Talk { socket, forward: _forward } = talk;
+    let (sink, mut said) = socket.split();
     let raw = terminal.then(Raw::begin).transpose()?;
     let mut told = pin!(tell(sink, terminal));
     let (mut out, mut err) = (tokio::io::stdout(), tokio::io::stderr());
@@ -78,8 +86,7 @@ pub(super) async fn talk(talk: Talk, terminal: bool) -> Outcome {
                 continue;
             }
         };
-        let hung_up = "the session hung up before the command had ended; it was killed, or will be soon";
-        match message.context(hung_up)?.context(hung_up)? {
+        match message.context(HUNG_UP)?.context(HUNG_UP)? {
             Message::Binary(bytes) => match bytes.split_first() {
                 Some((&STDERR, bytes)) => write(&mut err, bytes).await?,
                 Some((_, bytes)) => write(&mut out, bytes).await?,
@@ -87,13 +94,10 @@ pub(super) async fn talk(talk: Talk, terminal: bool) -> Outcome {
             },
             Message::Text(text) => match read(text.as_bytes())? {
                 Said::Ended(result) => break result,
-                Said::Wrong(problem) => {
-                    drop(raw);
-                    anyhow::bail!("the call went wrong: {} ({})", problem.message, problem.reason)
-                }
+                Said::Wrong(problem) => return Err(problem.into()),
                 Said::Out(_) | Said::Err(_) => anyhow::bail!("the session says what belongs elsewhere"),
             },
-            Message::Close(_) => anyhow::bail!(hung_up),
+            Message::Close(_) => anyhow::bail!(HUNG_UP),
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
         }
     };

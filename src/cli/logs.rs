@@ -2,11 +2,8 @@
 
 use std::fmt::Write as _;
 
-use futures::StreamExt as _;
-
 use super::{
     cluster::Cluster,
-    exec::write,
     fault::Outcome,
     interrupt::Signals,
     options::{ClusterOptions, SessionOptions},
@@ -52,12 +49,7 @@ pub(super) async fn logs(options: Options) -> Outcome {
             let cluster = Cluster::open(&options.cluster).await?;
             let mut session = Session::open(&cluster, &options.session).await?;
             let path = place(&cluster.namespace, &options.name) + "/logs?" + &query(&options);
-            let mut pieces = std::pin::pin!(session.read(&path).await?);
-            let mut out = tokio::io::stdout();
-            while let Some(piece) = pieces.next().await {
-                write(&mut out, &piece?).await?;
-            }
-            Ok(0)
+            session.hand_on(&path).await.map(|()| 0)
         })
         .await
 }

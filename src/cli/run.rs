@@ -19,7 +19,7 @@ use super::{
     live,
     options::{CallOptions, ClusterOptions, SandboxOptions, SessionOptions},
     progress::{Progress, say},
-    session::{self, Session},
+    session::Session,
     spec::{self, Draft},
     wait,
 };
@@ -108,8 +108,7 @@ async fn inside(options: &Options, cluster: &Cluster, made: &AgentSandbox, reque
     session.ready(&cluster.namespace, &name, LEARNT).await?;
     let request = unhurried(request, &ready);
     if options.call.live() {
-        let talk = session::live(cluster, &options.session, &name, &request).await?;
-        return live::talk(talk, options.call.tty).await;
+        return live::call(cluster, &options.session, &name, &request).await;
     }
     exec::call(&mut session, &cluster.namespace, &name, &request).await
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use axum::{
     body::{Body, Bytes},
-    http::{HeaderValue, Request, Response, StatusCode, header},
+    http::{HeaderValue, Request, StatusCode, header},
 };
-use futures::{SinkExt as _, Stream, StreamExt as _, stream::SplitSink};
+use futures::{SinkExt as _, Stream, StreamExt as _};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use kube::api::Portforwarder;
@@ -23,6 +23,7 @@ use super::{
     caller::Caller,
     cluster::Cluster,
     connect::{self, Connection},
+    exec::write,
     lines::{Lines, Problem, Said},
     options::SessionOptions,
 };
@@ -35,6 +36,9 @@ use crate::{
 const REACHED: Duration = Duration::from_secs(20);
 /// Until an answer comes that waits for nothing.
 pub(super) const ANSWERED: Duration = Duration::from_secs(30);
+/// What became of a command whose session hangs up.
+pub(super) const HUNG_UP: &str =
+    "the session hung up before the command had ended; it was killed, or will be soon";
 /// Longest answer that is no stream, in bytes.
 const MOST: usize = 4 * 1024 * 1024;
 
@@ -74,7 +78,8 @@ impl Session {
         Ok(Self { sender, host, token: caller.token().cloned(), _forward: forward })
     }
 
-    async fn send(&mut self, method: &str, path: &str, body: Option<Sent>) -> anyhow::Result<Response<Body>> {
+    /// The answer's body, if it is one that the request was carried out.
+    async fn send(&mut self, method: &str, path: &str, body: Option<Sent>) -> anyhow::Result<Body> {
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, &self.host);
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, token);
@@ -92,7 +97,8 @@ impl Session {
         let response = response.context(
             "the session hung up without an answer; if you have a client certificate, it may not take it: `glovebox doctor` says more",
         )?;
-        Ok(response.map(Body::new))
+        let (status, body) = (response.status(), Body::new(response.into_body()));
+        if status == StatusCode::OK { Ok(body) } else { Err(refused(status, &whole(body).await?)) }
     }
 
     /// What is at a path.
@@ -101,15 +107,8 @@ impl Session {
         path: &str,
         patience: Duration,
     ) -> anyhow::Result<T> {
-        let answer = timeout(patience, async {
-            let response = self.send("GET", path, None).await?;
-            let status = response.status();
-            Ok::<_, anyhow::Error>((status, whole(response.into_body()).await?))
-        });
-        let (status, bytes) = answer.await.context("the session does not answer")??;
-        if status != StatusCode::OK {
-            return Err(refused(status, &bytes));
-        }
+        let answer = timeout(patience, async { whole(self.send("GET", path, None).await?).await });
+        let bytes = answer.await.context("the session does not answer")??;
         serde_json::from_slice(&bytes).context(
             "the session says what this version can't read; use the one that is installed in the cluster",
         )
@@ -120,13 +119,19 @@ impl Session {
         &mut self,
         path: &str,
     ) -> anyhow::Result<impl Stream<Item = anyhow::Result<Bytes>> + use<>> {
-        let response = self.send("GET", path, None).await?;
-        let status = response.status();
-        if status != StatusCode::OK {
-            return Err(refused(status, &whole(response.into_body()).await?));
-        }
+        let body = self.send("GET", path, None).await?;
         let broken = "the session's answer broke off: it is not whole";
-        Ok(response.into_body().into_data_stream().map(move |piece| piece.context(broken)))
+        Ok(body.into_data_stream().map(move |piece| piece.context(broken)))
+    }
+
+    /// Hands what is at a path on to standard output, as it comes.
+    pub(super) async fn hand_on(&mut self, path: &str) -> anyhow::Result<()> {
+        let mut pieces = std::pin::pin!(self.read(path).await?);
+        let mut out = tokio::io::stdout();
+        while let Some(piece) = pieces.next().await {
+            write(&mut out, &piece?).await?;
+        }
+        Ok(())
     }
 
     /// Puts what a file holds at a path.
@@ -134,10 +139,7 @@ impl Session {
         let length = file.metadata().await?.len();
         let body = Body::from_stream(ReaderStream::new(file.take(length)));
         let sent = Sent { kind: "application/octet-stream", length, body };
-        let response = self.send("PUT", path, Some(sent)).await?;
-        let status = response.status();
-        let said = whole(response.into_body()).await?;
-        if status == StatusCode::OK { Ok(()) } else { Err(refused(status, &said)) }
+        whole(self.send("PUT", path, Some(sent)).await?).await.map(drop)
     }
 
     /// Where a sandbox stands.
@@ -171,18 +173,9 @@ impl Session {
         let path = format!("{}/exec", place(namespace, name));
         let body = serde_json::to_vec(request)?;
         let sent = Sent { kind: "application/json", length: body.len() as u64, body: body.into() };
-        let response = self.send("POST", &path, Some(sent)).await?;
-        let status = response.status();
-        if status != StatusCode::OK {
-            return Err(refused(status, &whole(response.into_body()).await?));
-        }
+        let body = self.send("POST", &path, Some(sent)).await?;
         let mut lines = Lines::default();
-        Ok(response.into_body().into_data_stream().map(move |piece| {
-            let piece = piece.context(
-                "the session hung up before the command had ended; it was killed, or will be soon",
-            )?;
-            lines.take(&piece)
-        }))
+        Ok(body.into_data_stream().map(move |piece| lines.take(&piece.context(HUNG_UP)?)))
     }
 }
 
@@ -202,8 +195,9 @@ async fn reach(cluster: &Cluster, options: &SessionOptions) -> anyhow::Result<(C
 
 /// A command that is spoken with while it runs.
 pub(super) struct Talk {
-    socket: Socket,
-    forward: Option<Portforwarder>,
+    pub(super) socket: WebSocketStream<Box<dyn connect::Stream>>,
+    /// What carries it, which must live as long.
+    pub(super) forward: Option<Portforwarder>,
 }
 
 /// Has a command run that is spoken with. The session's last word is how it ended.
@@ -232,25 +226,6 @@ pub(super) async fn live(
     socket.send(Message::text(serde_json::to_string(request)?)).await.context("the session hung up")?;
     Ok(Talk { socket, forward })
 }
-
-impl Talk {
-    /// What is told, and what is said.
-    pub(super) fn split(
-        self,
-    ) -> (SplitSink<Socket, Message>, impl Stream<Item = Result<Message, tungstenite::Error>>) {
-        let (sink, stream) = self.socket.split();
-        let forward = self.forward;
-        // What carries it lives as long as there is something to hear.
-        (
-            sink,
-            stream.inspect(move |_| {
-                let _ = &forward;
-            }),
-        )
-    }
-}
-
-type Socket = WebSocketStream<Box<dyn connect::Stream>>;
 
 /// The session's reason in an error, if it refused.
 pub(super) fn reason(error: &anyhow::Error) -> Option<&str> {

@@ -72,6 +72,11 @@ pub struct Terminal {
     pub columns: u16,
 }
 
+/// The first byte of a WebSocket's message of standard output; the numbers are those of Kubernetes' own.
+pub const STDOUT: u8 = 1;
+/// The same of error output.
+pub const STDERR: u8 = 2;
+
 /// What a client says over a WebSocket beside input.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -35,13 +35,6 @@ const MOST_LINES: usize = 2;
 /// Room for what is on its way of a call that is streamed.
 pub(super) const STREAMED: u64 = 512 * 1024;
 
-/// What a call holds while it runs.
-struct Room {
-    _call: Share,
-    _output: Share,
-    _body: Share,
-}
-
 /// Has a command run.
 pub(super) async fn exec(
     app: &Arc<App>,
@@ -98,12 +91,6 @@ fn body_room(app: &App, at: &Place, headers: &HeaderMap) -> Result<Share, Proble
     app.buffered.enter(&at.0, length).ok_or_else(|| full("bytes of bodies and output"))
 }
 
-fn room(app: &App, namespace: &str, output: u64, body: Share) -> Result<Room, Problem> {
-    let call = app.calls.enter(namespace, 1).ok_or_else(|| full("calls"))?;
-    let output = app.buffered.enter(namespace, output).ok_or_else(|| full("bytes of bodies and output"))?;
-    Ok(Room { _call: call, _output: output, _body: body })
-}
-
 pub(super) fn full(what: &str) -> Problem {
     let message = format!(
         "this replica has as many {what} as it may, or this namespace has its share of them; try again after Retry-After"
@@ -114,7 +101,7 @@ pub(super) fn full(what: &str) -> Problem {
 /// One answer at the end.
 async fn collected(app: &App, job: &Job, body: Share) -> Result<Bytes, Failed> {
     let not_run = |problem| Failed { problem, may_have_run: false };
-    let _room = room(app, &job.at.0, job.wanted.exec.max_output_bytes, body).map_err(not_run)?;
+    let _room = (app.room(&job.at.0, job.wanted.exec.max_output_bytes).map_err(not_run)?, body);
     let mut output = Collected::default();
     let result = app.runner.run(job, &mut Whole::of(&job.wanted), &mut output).await?;
     answer::whole(result, output).map_err(|problem| Failed { problem, may_have_run: true })
@@ -164,7 +151,7 @@ async fn keyed(
 
 /// Line by line. Until the command runs, what goes wrong is an answer of its own.
 async fn streamed(app: &Arc<App>, job: Job, body: Share) -> Result<Response, Problem> {
-    let room = room(app, &job.at.0, STREAMED, body)?;
+    let room = (app.room(&job.at.0, STREAMED)?, body);
     let (sender, mut events) = mpsc::channel(MOST_LINES);
     let runner = app.runner.clone();
     app.tasks.spawn(async move {

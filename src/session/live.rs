@@ -27,9 +27,9 @@ use tokio::{
 };
 
 use super::{
-    api::{ExecControl, ExecLine},
+    api::{ExecControl, ExecLine, STDERR, STDOUT},
     directory::Place,
-    exec::{STREAMED, full},
+    exec::STREAMED,
     input::{Input, Word},
     output::{Gone, Output, Stream},
     problem::{Problem, Reason},
@@ -48,10 +48,6 @@ const PING: Duration = Duration::from_secs(20);
 const SILENT: Duration = Duration::from_secs(60);
 /// How long a client has to read the last message before the connection is closed.
 const LINGER: Duration = Duration::from_secs(2);
-
-/// The first byte of a message of output, from Kubernetes' own.
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
 
 /// A connection's place among those that there may be. What goes on after its request keeps it.
 #[derive(Clone, Debug)]
@@ -127,12 +123,11 @@ async fn called(
             return Some(ExecLine::Error(Problem::new(Reason::TooSlow, "no request came; send it first")));
         }
     };
-    let job = match job(app, at, user, &asked) {
-        Ok(job) => job,
+    let admitted = job(app, at, user, &asked).and_then(|job| Ok((app.room(&job.at.0, STREAMED)?, job)));
+    let (_room, job) = match admitted {
+        Ok(admitted) => admitted,
         Err(problem) => return Some(ExecLine::Error(problem)),
     };
-    let room = (app.calls.enter(&job.at.0, 1), app.buffered.enter(&job.at.0, STREAMED));
-    let (Some(_call), Some(_output)) = room else { return Some(ExecLine::Error(full("calls"))) };
     let (words, heard) = mpsc::channel(1);
     let (mut input, mut output) = (Said(heard), Messages(sink));
     tokio::select! {

@@ -2,8 +2,6 @@
 //!
 //! Hostile bytes. Must never read a pod that is not the sandbox's own, keep more than one piece, or log what it reads.
 
-use std::sync::Arc;
-
 use axum::{
     body::{Body, Bytes},
     http::{StatusCode, request::Parts},
@@ -18,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     answer::typed,
     directory::Place,
-    exec::{STREAMED, full},
+    exec::STREAMED,
     problem::{Problem, Reason},
+    query::{pairs, truth},
     reviews::Right,
     routes::App,
     shares::Share,
@@ -45,10 +44,7 @@ pub(super) async fn serve(app: &App, at: &Place, request: &Parts) -> Result<Resp
     app.is_open()?;
     let asked = parse(request.uri.query().unwrap_or_default())?;
     let pod = app.runner.directory.pod_of(at)?;
-    let room = [
-        app.calls.enter(&at.0, 1).ok_or_else(|| full("calls"))?,
-        app.buffered.enter(&at.0, STREAMED).ok_or_else(|| full("bytes of bodies and output"))?,
-    ];
+    let room = app.room(&at.0, STREAMED)?;
     let pods: Api<Pod> = Api::namespaced(app.client.clone(), &at.0);
     let params = LogParams {
         container: Some(WORKLOAD_CONTAINER.into()),
@@ -64,7 +60,7 @@ pub(super) async fn serve(app: &App, at: &Place, request: &Parts) -> Result<Resp
     let log = opened
         .map_err(|_| Problem::new(Reason::ApiUnavailable, "the API server does not answer; try again"))?
         .map_err(|error| refused(&error, &at.1))?;
-    let body = Body::from_stream(pieces(log, app.stop.clone(), Arc::new(room)));
+    let body = Body::from_stream(pieces(log, app.stop.clone(), room));
     Ok(typed(StatusCode::OK, "text/plain; charset=utf-8", body))
 }
 
@@ -97,7 +93,7 @@ fn refused(error: &kube::Error, name: &str) -> Problem {
 fn pieces(
     log: impl AsyncBufRead + Send + Unpin,
     stop: CancellationToken,
-    room: Arc<[Share; 2]>,
+    room: [Share; 2],
 ) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
     futures::stream::unfold((log, stop, room), |(mut log, stop, room)| async move {
         let read = tokio::select! {
@@ -116,41 +112,26 @@ fn pieces(
     })
 }
 
-/// `follow=true&tailLines=100&since=5m&timestamps=true`, and nothing else, each once.
+/// `follow=true&tailLines=100&since=5m&timestamps=true`.
 fn parse(query: &str) -> Result<Asked, Problem> {
     let mut asked = Asked::default();
-    let mut seen = Vec::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if seen.contains(&name) {
-            let message = "each parameter may be given once";
-            return Err(Problem::new(Reason::InvalidRequest, message));
-        }
-        seen.push(name);
+    for (name, value) in pairs(query, &["follow", "tailLines", "since", "timestamps"])? {
         match name {
-            "follow" => asked.follow = flag("follow", value)?,
-            "timestamps" => asked.timestamps = flag("timestamps", value)?,
+            "follow" => asked.follow = truth(name, value)?,
+            "timestamps" => asked.timestamps = truth(name, value)?,
             "tailLines" => {
                 let lines = value.parse().ok().filter(|lines| (0..=MOST_LINES).contains(lines));
                 let expected = || Problem::field("tailLines", format!("expected 0 to {MOST_LINES}"));
                 asked.tail = Some(lines.ok_or_else(expected)?);
             }
-            "since" => {
+            _ => {
                 let span: Span = value.parse().map_err(|error: String| Problem::field("since", error))?;
                 let seconds = Some(span.seconds_ceil()).filter(|seconds| *seconds > 0);
                 asked.since = Some(seconds.ok_or_else(|| Problem::field("since", "expected more than 0s"))?);
             }
-            _ => {
-                let message = "the parameters are follow, tailLines, since and timestamps, and no others";
-                return Err(Problem::new(Reason::InvalidRequest, message));
-            }
         }
     }
     Ok(asked)
-}
-
-fn flag(name: &'static str, value: &str) -> Result<bool, Problem> {
-    value.parse().map_err(|_| Problem::field(name, "expected true or false"))
 }
 
 #[cfg(test)]

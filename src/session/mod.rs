@@ -27,6 +27,7 @@ mod openapi;
 mod output;
 mod patient;
 mod problem;
+mod query;
 mod renew;
 mod request;
 mod retries;

@@ -17,7 +17,7 @@ use super::{
     body,
     bounds::Bounds,
     directory::Place,
-    exec,
+    exec::{self, full},
     files::{self, Files},
     live, logs,
     metrics::Metrics,
@@ -27,7 +27,7 @@ use super::{
     retries::Retries,
     reviews::Reviewer,
     runner::Runner,
-    shares::Shares,
+    shares::{Share, Shares},
     status,
 };
 
@@ -135,6 +135,13 @@ impl App {
 
     pub(super) fn shutting_down() -> Problem {
         Problem::new(Reason::ShuttingDown, "this replica is about to end; another one takes requests")
+    }
+
+    /// Room for one more call, and for so many bytes of it.
+    pub(super) fn room(&self, namespace: &str, bytes: u64) -> Result<[Share; 2], Problem> {
+        let call = self.calls.enter(namespace, 1).ok_or_else(|| full("calls"))?;
+        let held = self.buffered.enter(namespace, bytes);
+        Ok([call, held.ok_or_else(|| full("bytes of bodies and output"))?])
     }
 
     /// A name for a call that no other has, in any replica.

@@ -13,6 +13,7 @@ use super::{
     api::{SandboxStatus, WaitFor},
     directory::{Directory, Place, Sandbox},
     problem::{Problem, Reason},
+    query::pairs,
     reviews::Right,
     routes::App,
 };
@@ -104,25 +105,17 @@ fn said((namespace, name): &Place, sandbox: &Sandbox, reached: Option<bool>) -> 
     }
 }
 
-/// `for=Ready&timeout=30s`, and nothing else.
+/// `for=Ready&timeout=30s`.
 fn parse(query: &str) -> Result<Asked, Problem> {
     let (mut wait_for, mut patience) = (None, None);
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    for (name, value) in pairs(query, &["for", "timeout"])? {
         match (name, value) {
-            ("for", "Ready") if wait_for.is_none() => wait_for = Some(WaitFor::Ready),
-            ("for", "Finished") if wait_for.is_none() => wait_for = Some(WaitFor::Finished),
-            ("for", _) => return Err(Problem::field("for", "expected Ready or Finished, once")),
-            ("timeout", text) if patience.is_none() => {
+            ("for", "Ready") => wait_for = Some(WaitFor::Ready),
+            ("for", "Finished") => wait_for = Some(WaitFor::Finished),
+            ("for", _) => return Err(Problem::field("for", "expected Ready or Finished")),
+            (_, text) => {
                 let span: Span = text.parse().map_err(|error: String| Problem::field("timeout", error))?;
                 patience = Some(span.duration());
-            }
-            ("timeout", _) => return Err(Problem::field("timeout", "expected it once")),
-            _ => {
-                return Err(Problem::new(
-                    Reason::InvalidRequest,
-                    "the parameters are for and timeout, and no others",
-                ));
             }
         }
     }

@@ -157,24 +157,24 @@ impl Caches {
             .collect();
         let gone = before.into_iter().flatten().filter(|(key, _)| !now.contains_key(*key));
         let gone: Vec<&Value> = gone.map(|(_, object)| object).collect();
-        let concerned = self.concerned.clone();
+        let (first, concerned) = (before.is_none(), self.concerned.clone());
         let each = changed.iter().chain(&gone);
         match kind {
             "AgentSandbox" => {
-                fill(&mut self.writers.sandboxes, before, now);
+                fill(&mut self.writers.sandboxes, first, &changed, &gone);
                 touched.sandboxes.extend(
                     changed.into_iter().map(|object| ObjectRef::from_obj(&parse::<AgentSandbox>(object))),
                 );
             }
             "SandboxClass" => {
-                fill(&mut self.writers.classes, before, now);
+                fill(&mut self.writers.classes, first, &changed, &gone);
                 touched.sandboxes.extend(each.clone().flat_map(|object| concerned.class(&parse(object))));
                 touched.classes.extend(
                     changed.into_iter().map(|object| ObjectRef::from_obj(&parse::<SandboxClass>(object))),
                 );
             }
             "Pod" => {
-                fill(&mut self.writers.pods, before, now);
+                fill(&mut self.writers.pods, first, &changed, &gone);
                 touched.sandboxes.extend(
                     each.filter_map(|object| {
                         Concerned::pod(&parse::<k8s_openapi::api::core::v1::Pod>(object))
@@ -182,38 +182,38 @@ impl Caches {
                 );
             }
             "NetworkPolicy" => {
-                fill(&mut self.writers.policies, before, now);
+                fill(&mut self.writers.policies, first, &changed, &gone);
                 let policies =
                     each.map(|object| parse::<k8s_openapi::api::networking::v1::NetworkPolicy>(object));
                 touched.sandboxes.extend(policies.flat_map(|policy| concerned.policy(&policy)));
             }
             "EgressPolicy" => {
-                fill(&mut self.writers.egress_policies, before, now);
+                fill(&mut self.writers.egress_policies, first, &changed, &gone);
                 touched
                     .sandboxes
                     .extend(each.flat_map(|object| concerned.egress_policy(&parse::<EgressPolicy>(object))));
             }
             "ResourceQuota" => {
-                fill(&mut self.writers.quotas, before, now);
+                fill(&mut self.writers.quotas, first, &changed, &gone);
                 touched.sandboxes.extend(each.flat_map(|object| concerned.quota(&parse(object))));
             }
             "Service" => {
-                fill(&mut self.writers.services, before, now);
+                fill(&mut self.writers.services, first, &changed, &gone);
                 touched.named = true;
                 touched.sandboxes.extend(
                     each.flat_map(|object| concerned.service(object["metadata"]["name"].as_str().unwrap())),
                 );
             }
             "PriorityClass" | "RuntimeClass" => {
-                self.fill_shared(kind, before, now);
+                self.fill_shared(kind, first, &changed, &gone);
                 touched.sandboxes.extend(concerned.any());
             }
             "Node" => {
-                fill(&mut self.writers.nodes, before, now);
+                fill(&mut self.writers.nodes, first, &changed, &gone);
                 touched.all_classes = true;
             }
             "Namespace" => {
-                fill(&mut self.writers.namespaces, before, now);
+                fill(&mut self.writers.namespaces, first, &changed, &gone);
                 touched.sandboxes.extend(
                     each.flat_map(|object| concerned.namespace(object["metadata"]["name"].as_str().unwrap())),
                 );
@@ -225,10 +225,10 @@ impl Caches {
 
 impl Caches {
     /// Kinds of which any change concerns every sandbox.
-    fn fill_shared(&mut self, kind: &str, before: Option<&Shown>, now: &Shown) {
+    fn fill_shared(&mut self, kind: &str, first: bool, changed: &[&Value], gone: &[&Value]) {
         match kind {
-            "PriorityClass" => fill(&mut self.writers.priority_classes, before, now),
-            "RuntimeClass" => fill(&mut self.writers.runtime_classes, before, now),
+            "PriorityClass" => fill(&mut self.writers.priority_classes, first, changed, gone),
+            "RuntimeClass" => fill(&mut self.writers.runtime_classes, first, changed, gone),
             other => panic!("{other} is not shared"),
         }
     }
@@ -274,25 +274,21 @@ fn parse<K: Resource + DeserializeOwned>(object: &Value) -> Guarded<K> {
 }
 
 /// The first time as a list, and from then on by what changed: as a watch does, and without reading again what is as it was.
-fn fill<K>(writer: &mut Writer<Guarded<K>>, before: Option<&Shown>, now: &Shown)
+fn fill<K>(writer: &mut Writer<Guarded<K>>, first: bool, changed: &[&Value], gone: &[&Value])
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + 'static,
 {
-    let Some(before) = before else {
+    if first {
         writer.apply_watcher_event(&Event::Init);
-        for object in now.values() {
-            writer.apply_watcher_event(&Event::InitApply(parse(object)));
-        }
-        return writer.apply_watcher_event(&Event::InitDone);
-    };
-    for (key, object) in now {
-        if before.get(key).map(version) != Some(version(object)) {
-            writer.apply_watcher_event(&Event::Apply(parse(object)));
-        }
     }
-    for (key, object) in before {
-        if !now.contains_key(key) {
-            writer.apply_watcher_event(&Event::Delete(parse(object)));
-        }
+    for object in changed {
+        let object = parse(object);
+        writer.apply_watcher_event(&if first { Event::InitApply(object) } else { Event::Apply(object) });
+    }
+    for object in gone {
+        writer.apply_watcher_event(&Event::Delete(parse(object)));
+    }
+    if first {
+        writer.apply_watcher_event(&Event::InitDone);
     }
 }

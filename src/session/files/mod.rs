@@ -17,7 +17,7 @@ use super::{
     answer::json,
     body,
     directory::{Place, Target},
-    exec::{STREAMED, full},
+    exec::STREAMED,
     problem::{Problem, Reason},
     reviews::{Right, User},
     routes::App,
@@ -190,10 +190,7 @@ async fn admitted(app: &App, what: Files, at: Place, parts: &Parts) -> Result<Jo
         .map_err(|_| Problem::new(Reason::Internal, "the request can't be written; report this"))?;
     let target = app.runner.directory.target(&at)?;
     let size = if what == Files::List { MOST_LISTING } else { STREAMED };
-    let room = [
-        app.calls.enter(&at.0, 1).ok_or_else(|| full("calls"))?,
-        app.buffered.enter(&at.0, size).ok_or_else(|| full("bytes of bodies and output"))?,
-    ];
+    let room = app.room(&at.0, size)?;
     Ok(Job { what, at, target, user, request, bytes, _room: room })
 }
 

@@ -5,7 +5,10 @@ use percent_encoding::percent_decode;
 use super::Files;
 use crate::{
     api::Span,
-    session::problem::{Problem, Reason},
+    session::{
+        problem::Problem,
+        query::{pairs, truth},
+    },
 };
 
 /// What was asked for.
@@ -50,18 +53,7 @@ impl Files {
 
 pub(super) fn parse(what: Files, query: &str) -> Result<Asked, Problem> {
     let mut asked = Asked::default();
-    let mut seen: Vec<&str> = Vec::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let Some(name) = what.parameters().iter().find(|known| **known == name) else {
-            let all = what.parameters().join(", ");
-            let message = format!("the parameters are {all}, and no others");
-            return Err(Problem::new(Reason::InvalidRequest, message));
-        };
-        if seen.contains(name) {
-            return Err(Problem::field(*name, "expected it once"));
-        }
-        seen.push(name);
+    for (name, value) in pairs(query, what.parameters())? {
         take(&mut asked, name, value)?;
     }
     if what.needs_path() && asked.path.is_empty() {
@@ -89,10 +81,6 @@ fn take(asked: &mut Asked, name: &'static str, value: &str) -> Result<(), Proble
     Ok(())
 }
 
-fn truth(name: &'static str, value: &str) -> Result<bool, Problem> {
-    value.parse().map_err(|_| Problem::field(name, "expected true or false"))
-}
-
 /// A plus is a space, as forms and most clients write one.
 fn path(value: &str) -> Result<String, Problem> {
     let spaced = value.replace('+', " ");
@@ -103,6 +91,7 @@ fn path(value: &str) -> Result<String, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::problem::Reason;
 
     #[test]
     fn parameters_are_read_strictly() {
