@@ -13,6 +13,7 @@ mod client;
 mod conformance;
 mod disk;
 mod egress;
+mod evidence;
 mod hardening;
 mod harness;
 mod idle;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
     session::cases(&mut cases);
     cli::cases(&mut cases);
     client::cases(&mut cases);
+    evidence::cases(&mut cases);
     alone::cases(&mut cases);
     let code = runner::main(cases);
     conformance::table::print();

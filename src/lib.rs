@@ -6,6 +6,9 @@ pub mod agent;
 /// Custom resource types, their defaults, bounds and CEL rules. Pure.
 #[cfg(feature = "api")]
 pub mod api;
+/// The record of what was done, and the trail that can't be altered unseen.
+#[cfg(feature = "evidence")]
+pub mod audit;
 /// What a session says to a sandbox's agent and what comes back: frames, requests, results, parsed as hostile input. Pure.
 #[cfg(any(feature = "agent", feature = "controller", feature = "session"))]
 pub mod call;

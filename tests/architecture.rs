@@ -124,6 +124,19 @@ const FORBIDDEN: &[(&str, &[&str], &str)] = &[
         "a person gets what the API server and the session give, and what is printed is escaped in one place",
     ),
     (
+        "audit",
+        &[
+            "crate::agent",
+            "crate::cli",
+            "crate::controller",
+            "crate::gateway",
+            "crate::policy",
+            "crate::sandbox",
+            "crate::testkit",
+        ],
+        "everybody says what they did; the trail knows nobody but the API, and the session's door for those who come in",
+    ),
+    (
         "telemetry",
         &["crate::gateway", "crate::session", "crate::sandbox", "crate::controller", "crate::agent"],
         "counters know no rule",

@@ -7,7 +7,7 @@ use glovebox::api::AgentSandbox;
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
-use self::person::Ended;
+pub(crate) use self::person::Ended;
 pub(crate) use self::person::Person;
 use crate::{
     harness::{Cases, Outcome, Runtime, Test, wait},
@@ -18,7 +18,7 @@ mod doctor;
 mod files;
 mod person;
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "run",
     "create",
     "exec",
@@ -30,6 +30,7 @@ const COMMANDS: [&str; 12] = [
     "extend",
     "delete",
     "doctor",
+    "audit",
     "completion",
 ];
 

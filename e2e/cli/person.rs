@@ -28,16 +28,16 @@ impl Drop for Person {
 
 /// How a command ended.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) code: i32,
-    pub(super) stdout: String,
-    pub(super) stderr: String,
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
     /// Standard output, byte by byte.
-    pub(super) raw: Vec<u8>,
+    pub(crate) raw: Vec<u8>,
 }
 
 impl Ended {
-    pub(super) fn is(&self, code: i32) -> Result<()> {
+    pub(crate) fn is(&self, code: i32) -> Result<()> {
         let shown = |text: &str| text.chars().take(2000).collect::<String>();
         ensure!(
             self.code == code,
@@ -52,7 +52,7 @@ impl Ended {
 
 impl Person {
     /// Whoever installed the chart, in the test's namespace: their kubeconfig names it, so that no flag has to.
-    pub(super) fn admin(test: &Test) -> Result<Self> {
+    pub(crate) fn admin(test: &Test) -> Result<Self> {
         Self::with(test, |_| {})
     }
 
@@ -101,12 +101,12 @@ impl Person {
     }
 
     /// Runs `glovebox` to its end.
-    pub(super) async fn glovebox(&self, arguments: &[&str]) -> Result<Ended> {
+    pub(crate) async fn glovebox(&self, arguments: &[&str]) -> Result<Ended> {
         self.fed(arguments, b"").await
     }
 
     /// The same with standard input.
-    pub(super) async fn fed(&self, arguments: &[&str], input: &[u8]) -> Result<Ended> {
+    pub(crate) async fn fed(&self, arguments: &[&str], input: &[u8]) -> Result<Ended> {
         Self::to_the_end(self.command(PROGRAM.into(), arguments), input).await
     }
 

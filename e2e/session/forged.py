@@ -11,7 +11,7 @@ def frame(kind, payload):
 
 def ask(*frames):
     """What the agent says, until it hangs up."""
-    with socket.create_connection(("127.0.0.1", 21443), timeout=20) as agent:
+    with socket.create_connection(("127.0.0.1", 13443), timeout=20) as agent:
         said = b""
         try:
             for one in frames:
@@ -37,12 +37,14 @@ for what, frames in {
     said = ask(*frames)
     # A nonce of 32 bytes, and at most a refusal: no word that something runs.
     holds(what, said[:5] == b"\x01\0\0\0\x20" and (len(said) == 37 or said[37] == 6), said[:64])
+low = int(open("/proc/sys/net/ipv4/ip_local_port_range").read().split()[0])
+holds("no outgoing connection is given the agent's port", low > 13443, low)
 many = []
 try:
     for _ in range(600):
         one = socket.socket()
         one.settimeout(2)
-        one.connect(("127.0.0.1", 21443))
+        one.connect(("127.0.0.1", 13443))
         many.append(one)
 except OSError:
     pass

@@ -28,7 +28,7 @@ const RUNAWAY: (&str, usize) = (include_str!("runaway.py"), 9);
 const RIGHTS: (&str, usize) = (include_str!("rights.py"), 14);
 const MANY: (&str, usize) = (include_str!("many.py"), 2);
 /// What a workload tries at its own agent's port.
-const FORGED: Attack = Attack::new(include_str!("forged.py"), 9);
+const FORGED: Attack = Attack::new(include_str!("forged.py"), 10);
 const CLIENT: &str = include_str!("client.py");
 
 /// Calls in a row, and at once over so many sandboxes.

@@ -26,7 +26,7 @@ holds("who may look, looks", request("GET", at(NAME, ""), token=ARGS["viewer"])[
 probe = socket.socket()
 probe.settimeout(3)
 try:
-    probe.connect((ARGS["address"], 21443))
+    probe.connect((ARGS["address"], 13443))
     reached = True
 except OSError:
     reached = False

@@ -3,7 +3,7 @@
 //! Must hand credentials to nobody whose certificate was not verified. Plain HTTP is spoken with this machine alone, and then
 //! without a client certificate, which TLS alone can carry.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::{Context as _, bail, ensure};
 use axum::http::{Uri, uri::Scheme};
@@ -30,12 +30,42 @@ use super::{
 };
 use crate::sandbox::names;
 
-/// The port of the session's pods.
-const PORT: u16 = 8444;
-/// The session's Service, for which its certificate is.
-const SERVICE: &str = "glovebox-session";
-/// Where the chart says whom to trust for the session.
-const AUTHORITY: &str = "glovebox-session-ca";
+/// What is reached by a port-forward.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reached {
+    /// In words.
+    what: &'static str,
+    /// Its Service, for which its certificate is.
+    service: &'static str,
+    /// Where the chart says whom to trust for it.
+    authority: &'static str,
+    /// The port of its pods.
+    port: u16,
+    /// Its pods' labels.
+    labels: fn() -> BTreeMap<String, String>,
+    /// What a person does to have it.
+    enabled: &'static str,
+}
+
+/// The session.
+pub(super) const SESSION: Reached = Reached {
+    what: "session",
+    service: "glovebox-session",
+    authority: "glovebox-session-ca",
+    port: 8444,
+    labels: names::session_labels,
+    enabled: "session.enabled=true",
+};
+
+/// The trail.
+pub(super) const TRAIL: Reached = Reached {
+    what: "audit trail",
+    service: "glovebox-audit",
+    authority: "glovebox-audit-ca",
+    port: 8445,
+    labels: names::audit_labels,
+    enabled: "audit.enabled=true",
+};
 
 /// Bytes to and from the session.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -58,7 +88,7 @@ pub(super) async fn connect(
 ) -> anyhow::Result<Connection> {
     match &options.session {
         Some(url) => straight(&Address::parse(url)?, options, caller).await,
-        None => forwarded(cluster, options, caller).await,
+        None => forwarded(cluster, &SESSION, options, caller).await,
     }
 }
 
@@ -124,52 +154,56 @@ async fn straight(
     Ok(Connection { stream, host: host.clone(), forward: None })
 }
 
-async fn forwarded(
+/// A connection through the API server.
+pub(super) async fn forwarded(
     cluster: &Cluster,
+    reached: &Reached,
     options: &SessionOptions,
     caller: &Caller,
 ) -> anyhow::Result<Connection> {
-    let elsewhere = "or name the session's address by --session, which needs no right to do that";
-    let pod = pod(cluster, options).await.context(elsewhere)?;
+    let elsewhere = "for a session, its address can be named by --session, which needs no right to do that";
+    let pod = pod(cluster, reached, options).await.context(elsewhere)?;
     let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
     let roots = match &options.session_ca {
         Some(file) => read_roots(file)?,
-        None => published_roots(cluster, &namespace).await?,
+        None => published_roots(cluster, reached, &namespace).await?,
     };
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
     let mut forward = pods
-        .portforward(&name, &[PORT])
+        .portforward(&name, &[reached.port])
         .await
         .map_err(|error| explained(error, &format!("port-forward to pod {namespace}/{name}")))
         .context(elsewhere)?;
-    let stream = forward.take_stream(PORT).context("the port-forward has no stream; report this")?;
-    let host = format!("{SERVICE}.{namespace}.svc");
+    let stream = forward.take_stream(reached.port).context("the port-forward has no stream; report this")?;
+    let host = format!("{}.{namespace}.svc", reached.service);
     let stream = secured(stream, &host, roots, caller).await?;
     Ok(Connection { stream: Box::new(stream), host, forward: Some(forward) })
 }
 
-/// A pod of the session that is ready.
-async fn pod(cluster: &Cluster, options: &SessionOptions) -> anyhow::Result<Pod> {
+/// A pod of it that is ready.
+async fn pod(cluster: &Cluster, reached: &Reached, options: &SessionOptions) -> anyhow::Result<Pod> {
     let pods: Api<Pod> = match &options.glovebox_namespace {
         Some(namespace) => Api::namespaced(cluster.client.clone(), namespace),
         None => Api::all(cluster.client.clone()),
     };
-    let wanted = ListParams::default().labels_from(&Selector::from_iter(names::session_labels()));
+    let wanted = ListParams::default().labels_from(&Selector::from_iter((reached.labels)()));
     let found = pods.list(&wanted).await.map_err(|error| match error {
         error if options.glovebox_namespace.is_none() => {
-            explained(error, "looking for the session's pods in all namespaces")
+            explained(error, &format!("looking for the pods of the {} in all namespaces", reached.what))
                 .context("name Glovebox's namespace by --glovebox-namespace if you may see pods there alone")
         }
-        error => explained(error, "looking for the session's pods"),
+        error => explained(error, &format!("looking for the pods of the {}", reached.what)),
     })?;
-    choose(found.items)
+    choose(reached, found.items)
 }
 
 /// The first that is ready. That two installations can't be told apart is an error, not a choice.
-fn choose(pods: Vec<Pod>) -> anyhow::Result<Pod> {
+fn choose(reached: &Reached, pods: Vec<Pod>) -> anyhow::Result<Pod> {
     ensure!(
         !pods.is_empty(),
-        "there is no session: install the chart with session.enabled=true, or name its namespace by --glovebox-namespace"
+        "there is no {}: install the chart with {}, or name its namespace by --glovebox-namespace",
+        reached.what,
+        reached.enabled
     );
     let total = pods.len();
     let mut ready: Vec<Pod> = pods.into_iter().filter(is_ready).collect();
@@ -178,13 +212,13 @@ fn choose(pods: Vec<Pod>) -> anyhow::Result<Pod> {
     namespaces.dedup();
     ensure!(
         namespaces.len() <= 1,
-        "there are sessions in several namespaces, {}: choose one by --glovebox-namespace",
+        "there is a {} in several namespaces, {}: choose one by --glovebox-namespace",
+        reached.what,
         namespaces.join(", ")
     );
-    ready
-        .into_iter()
-        .next()
-        .with_context(|| format!("none of the session's {total} pods is ready; `glovebox doctor` says more"))
+    let none =
+        || format!("none of the {}'s {total} pods is ready; `glovebox doctor` says more", reached.what);
+    ready.into_iter().next().with_context(none)
 }
 
 fn is_ready(pod: &Pod) -> bool {
@@ -193,15 +227,20 @@ fn is_ready(pod: &Pod) -> bool {
         && conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-async fn published_roots(cluster: &Cluster, namespace: &str) -> anyhow::Result<RootCertStore> {
+async fn published_roots(
+    cluster: &Cluster,
+    reached: &Reached,
+    namespace: &str,
+) -> anyhow::Result<RootCertStore> {
+    let authority = reached.authority;
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), namespace);
     let map = maps
-        .get(AUTHORITY)
+        .get(authority)
         .await
-        .map_err(|error| explained(error, &format!("ConfigMap {namespace}/{AUTHORITY}")))
+        .map_err(|error| explained(error, &format!("ConfigMap {namespace}/{authority}")))
         .context("name what vouches for the session by --session-ca")?;
-    let text = map.data.as_ref().and_then(|data| data.get("ca.crt")).with_context(|| format!("ConfigMap {namespace}/{AUTHORITY} has no ca.crt; name what vouches for the session by --session-ca"))?;
-    roots(text.as_bytes()).with_context(|| format!("ConfigMap {namespace}/{AUTHORITY}"))
+    let text = map.data.as_ref().and_then(|data| data.get("ca.crt")).with_context(|| format!("ConfigMap {namespace}/{authority} has no ca.crt; name what vouches for the session by --session-ca"))?;
+    roots(text.as_bytes()).with_context(|| format!("ConfigMap {namespace}/{authority}"))
 }
 
 fn read_roots(file: &std::path::Path) -> anyhow::Result<RootCertStore> {
@@ -284,9 +323,10 @@ mod tests {
     #[test]
     fn a_pod_that_is_ready_is_chosen() {
         let chosen =
-            choose(vec![pod("g", "c", "True"), pod("g", "a", "False"), pod("g", "b", "True")]).unwrap();
+            choose(&SESSION, vec![pod("g", "c", "True"), pod("g", "a", "False"), pod("g", "b", "True")])
+                .unwrap();
         assert_eq!(chosen.name_any(), "b");
-        let refused = |pods| choose(pods).unwrap_err().to_string();
+        let refused = |pods| choose(&SESSION, pods).unwrap_err().to_string();
         assert!(refused(vec![]).contains("there is no session"));
         assert!(refused(vec![pod("g", "a", "False")]).contains("none of the session's 1 pods"));
         assert!(refused(vec![pod("g", "a", "True"), pod("h", "b", "True")]).contains("g, h"));

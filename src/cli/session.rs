@@ -69,6 +69,15 @@ impl Session {
         Self::over(connection, &caller).await
     }
 
+    /// Reaches the trail, which speaks as a session does.
+    pub(super) async fn open_trail(cluster: &Cluster, options: &SessionOptions) -> anyhow::Result<Self> {
+        let caller = Caller::of(&cluster.config, options).await?;
+        let reached = timeout(REACHED, connect::forwarded(cluster, &connect::TRAIL, options, &caller)).await;
+        let connection =
+            reached.with_context(|| format!("the audit trail did not answer within {REACHED:?}"))??;
+        Self::over(connection, &caller).await
+    }
+
     async fn over(connection: Connection, caller: &Caller) -> anyhow::Result<Self> {
         let Connection { stream, host, forward } = connection;
         let (sender, driver) =

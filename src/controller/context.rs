@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     api::{AgentSandbox, AgentSandboxStatus, EgressPolicy, SandboxClass},
+    audit::Recorder,
     policy::ClusterRanges,
     sandbox::world::Settings,
     telemetry::Metrics,
@@ -149,6 +150,8 @@ pub struct Context {
     pub cluster: ClusterRanges,
     /// Counters.
     pub metrics: Arc<Metrics>,
+    /// Where it is said what was done.
+    pub(super) recorder: Recorder,
     /// Events.
     pub(super) story: Storyteller,
     written: Mutex<HashMap<String, Written>>,
@@ -182,6 +185,7 @@ impl Context {
             idle: Idle::default(),
             cluster,
             metrics,
+            recorder: Recorder::none(),
             written: Mutex::default(),
             made: Mutex::default(),
             told_to_go: Mutex::default(),

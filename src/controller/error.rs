@@ -122,6 +122,9 @@ pub enum ApplyError {
     /// A former sandbox's pod still has the name.
     #[error("the pod of a former sandbox of this name has not gone yet")]
     Former,
+    /// Nothing may be done that is not on the record, and the audit trail does not take it.
+    #[error("the audit trail can't be reached, and nothing may be done that is not on the record")]
+    NotRecorded,
     /// The object can't be read.
     #[error("the object can't be read: {0}")]
     Poisoned(String),
@@ -133,7 +136,7 @@ impl ApplyError {
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Call { source, .. } => ErrorClass::of(source),
-            Self::Timeout(_) => ErrorClass::Transient,
+            Self::Timeout(_) | Self::NotRecorded => ErrorClass::Transient,
             Self::Quota(_) => ErrorClass::Denied,
             Self::Taken(_) | Self::Former => ErrorClass::Conflict,
             Self::Poisoned(_) => ErrorClass::Poisoned,
@@ -145,6 +148,7 @@ impl ApplyError {
     pub fn told(&self) -> Option<(Reason, String)> {
         match self {
             Self::Quota(message) => Some((Reason::QuotaExceeded, message.clone())),
+            Self::NotRecorded => Some((Reason::SandboxCreationFailed, self.to_string())),
             Self::Taken(message) => Some((Reason::SandboxCreationFailed, message.clone())),
             Self::Call { source, .. } => {
                 let reason = self.class().policy().reason?;

@@ -12,6 +12,7 @@ mod context;
 pub mod definitions;
 mod error;
 mod events;
+mod evidence;
 mod idle;
 mod leader;
 mod named;

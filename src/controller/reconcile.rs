@@ -9,11 +9,13 @@ use super::{
     apply,
     context::{Context, Guarded},
     error::ApplyError,
+    evidence,
     observe::observe,
     record, seats,
 };
 use crate::{
     api::{AgentSandbox, AgentSandboxStatus, ConditionType, Reason},
+    audit::NotRecorded,
     sandbox::{
         self, Plan, Refusal, World,
         lifecycle::{self, Next, State, Step},
@@ -72,10 +74,13 @@ async fn act(
     match (step, plan) {
         (Step::Create(deadline), Ok(plan)) => {
             let _seat = seats::take(context, world, plan, now)?;
+            let recorded = evidence::creates(context, world, plan).await;
+            recorded.map_err(|NotRecorded| ApplyError::NotRecorded)?;
             let applied = apply::apply(context, world, sandbox::desired(plan, *deadline)).await?;
             context.metrics.pod_created(&plan.class.name, world.created(), now);
             let uid = applied.pod.uid();
             tracing::info!(sandbox = %plan.name, namespace = %plan.namespace, class = %plan.class.name, pod_uid = uid, "pod created");
+            evidence::made(context, world, plan);
             context.made(world.sandbox.uid().as_deref().unwrap_or_default(), applied.pod, now);
             Ok(())
         }
@@ -113,6 +118,7 @@ async fn tell(
     }
     let Some(status) = status::status(world, plan, next, now) else { return Ok(()) };
     record::record(context, &world.sandbox, &status).await?;
+    evidence::changed(context, &world.sandbox, &status);
     let old = world.sandbox.status.as_ref();
     // A workload that runs on behind an open fence stays in its phase; that it came to be open counts all the same.
     let fell = |status: &AgentSandboxStatus| status.reason.as_deref() == Some(Reason::FenceOpen.as_str());

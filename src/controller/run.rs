@@ -40,6 +40,7 @@ use super::{
 };
 use crate::{
     api::{AgentSandbox, EgressPolicy, SandboxClass},
+    audit::{AuditOptions, Recorder},
     kubernetes,
     policy::ClusterRanges,
     sandbox::world::Settings,
@@ -72,6 +73,9 @@ pub struct Options {
     /// Name of the Lease.
     #[arg(long, default_value = "glovebox-controller")]
     pub lease_name: String,
+    /// Where it is said what was done.
+    #[command(flatten)]
+    pub audit: AuditOptions,
     /// How log lines look.
     #[arg(long, value_enum, default_value = "json")]
     pub log_format: LogFormat,
@@ -99,6 +103,7 @@ pub struct Options {
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let client = kubernetes::client().await?;
     let files = Files::read(&options)?;
+    let recorder = Recorder::start(&options.audit, &client)?;
     let metrics = Arc::new(Metrics::default());
     let health = Health::default();
     let stop = CancellationToken::new();
@@ -127,7 +132,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     health.ready(true);
     let ended = tokio::select! {
         held = leadership.held() => match held {
-            Ok(()) => lead(&options, client, identity, files, &metrics, &mut leadership, &stop).await,
+            Ok(()) => lead(&options, client, identity, (files, recorder.clone()), &metrics, &mut leadership, &stop).await,
             Err(error) => Err(error),
         },
         () = stop.cancelled() => Ok(()),
@@ -139,6 +144,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     };
     health.ready(false);
     leadership.release().await;
+    recorder.finish().await;
     ended
 }
 
@@ -184,7 +190,7 @@ async fn lead(
     options: &Options,
     client: Client,
     identity: String,
-    files: Files,
+    (files, recorder): (Files, Recorder),
     metrics: &Arc<Metrics>,
     leadership: &mut Leadership,
     stop: &CancellationToken,
@@ -202,6 +208,7 @@ async fn lead(
     context.authority = files.authority;
     context.call_keys = files.call_keys;
     context.idle = Idle::asking();
+    context.recorder = recorder;
     let context = Arc::new(context);
     let controllers = controllers(&context, writers, options.concurrency, stop);
     tokio::pin!(controllers);

@@ -4,7 +4,10 @@
 
 use std::{
     net::IpAddr,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,6 +19,7 @@ use super::{
     config::Timing,
     directory::Directory,
     entry::Entry,
+    evidence::Connection,
     flow::{Asked, Cause, Flow, Open},
     limit::{Count, Inside, Nanos},
     metrics::Metrics,
@@ -29,6 +33,7 @@ use super::{
 use crate::policy::{Policy, Severity, Verdict};
 use crate::{
     api::Protocol,
+    audit::{NotRecorded, Recorder},
     policy::Destination,
     used::{Used, millis},
 };
@@ -95,6 +100,10 @@ pub struct Gateway {
     pub pipes: Arc<Count>,
     /// Connections of nobody that are still told so.
     pub turned_away: Arc<Count>,
+    /// Where it is said what was done.
+    pub recorder: Recorder,
+    /// How many connections are on the record.
+    pub numbers: AtomicU64,
 }
 
 impl Gateway {
@@ -207,7 +216,8 @@ impl Visit {
                 Ok((used, place)) => {
                     self.gateway.metrics.allowed(self.entry);
                     let (generation, policy) = (terms.generation, terms.policy.clone());
-                    Ok(Authorized { asked, generation, policy, used, _place: place })
+                    let rule = rule.name.clone();
+                    Ok(Authorized { asked, generation, policy, rule, used, _place: place })
                 }
             },
         }
@@ -227,6 +237,10 @@ impl Visit {
     /// # Errors
     /// The refusal, recorded.
     pub async fn dial(&self, pinned: Pinned) -> Result<(TcpStream, Dialled<'_>), Refusal> {
+        let (asked, rule) = (pinned.authorized().asked(), &pinned.authorized().rule);
+        let recorded = Connection::begin(self, asked, rule, pinned.addresses()).await;
+        let mut record =
+            recorded.map_err(|NotRecorded| self.refuse(Refusal::about(Trouble::NotRecorded, asked)))?;
         let dialled = pinned.dial(self.gateway.timing.dial).await;
         let (stream, authorized) = dialled
             .map_err(|(trouble, authorized)| self.refuse(Refusal::about(trouble, &authorized.asked)))?;
@@ -235,9 +249,15 @@ impl Visit {
             Ok(open) => {
                 self.gateway.metrics.opened();
                 let metrics = &self.gateway.metrics;
-                let (up, down) = (self.tenant.up(&used, &metrics.sent), self.tenant.down(&metrics.received));
-                let dialled =
-                    Dialled { up, down, open, asked, visit: self, cause: Cause::Broken, _place: place };
+                let (mut up, mut down) =
+                    (self.tenant.up(&used, &metrics.sent), self.tenant.down(&metrics.received));
+                if let Some(record) = &mut record {
+                    record.dialled(stream.peer_addr().ok().map(|peer| peer.ip()));
+                    up.counted.push(record.sent.clone());
+                    down.counted.push(record.received.clone());
+                }
+                let cause = Cause::Broken;
+                let dialled = Dialled { up, down, open, asked, visit: self, cause, record, _place: place };
                 Ok((stream, dialled))
             }
             Err(cause) => Err(self.refuse(self.ended(cause, &asked))),
@@ -285,6 +305,7 @@ pub struct Authorized {
     asked: Asked,
     generation: u64,
     policy: Arc<Policy>,
+    rule: Arc<str>,
     used: Arc<RuleUse>,
     _place: Inside,
 }
@@ -313,6 +334,7 @@ pub struct Dialled<'a> {
     asked: Asked,
     visit: &'a Visit,
     cause: Cause,
+    record: Option<Box<Connection>>,
     _place: Inside,
 }
 
@@ -359,6 +381,9 @@ impl Dialled<'_> {
 impl Drop for Dialled<'_> {
     fn drop(&mut self) {
         self.visit.gateway.metrics.ended(self.cause);
+        if let Some(record) = &mut self.record {
+            record.cause = Some(self.cause);
+        }
     }
 }
 

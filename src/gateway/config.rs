@@ -11,6 +11,7 @@ use std::{
 use ipnet::IpNet;
 
 use crate::{
+    audit::AuditOptions,
     policy::Host,
     sandbox::names::{self, ports},
     telemetry::LogFormat,
@@ -78,6 +79,9 @@ pub struct Options {
     /// Read again when they change; for DNS at the next start.
     #[arg(long, env = "GLOVEBOX_EXTRA_ROOTS", value_name = "FILE")]
     pub extra_roots: Option<PathBuf>,
+    /// Where it is said what was done.
+    #[command(flatten)]
+    pub audit: AuditOptions,
     /// How log lines look.
     #[arg(long, value_enum, default_value = "json")]
     pub log_format: LogFormat,

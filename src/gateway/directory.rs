@@ -25,6 +25,8 @@ use crate::{
 const SHARDS: usize = 16;
 /// Most connections and queries that wait at once for their source to become known.
 const MOST_HELD: u32 = 1024;
+/// Most sandboxes that are gone and whose last refusals wait to be told.
+const MOST_LEFT: usize = 4096;
 
 type Shard = RwLock<HashMap<IpAddr, Arc<Tenant>>>;
 
@@ -78,6 +80,8 @@ pub struct Directory {
     named: watch::Sender<Arc<NamedPorts>>,
     /// The table whose ports are listened on.
     listening: Mutex<Weak<NamedPorts>>,
+    /// Sandboxes that are gone, whose last refusals have not been told.
+    left: Mutex<Vec<Arc<Tenant>>>,
 }
 
 impl Default for Directory {
@@ -91,6 +95,7 @@ impl Default for Directory {
             heard: AtomicI64::new(0),
             named: watch::Sender::new(Arc::default()),
             listening: Mutex::default(),
+            left: Mutex::default(),
         }
     }
 }
@@ -136,7 +141,7 @@ impl Directory {
             shard.insert(address, tenant.clone())
         };
         if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, tenant)) {
-            before.end(Cause::Gone);
+            self.part(before);
         }
         self.changed.notify_waiters();
     }
@@ -152,8 +157,22 @@ impl Directory {
             }
         };
         if let Some(tenant) = gone {
-            tenant.end(Cause::Gone);
+            self.part(tenant);
         }
+    }
+
+    fn part(&self, tenant: Arc<Tenant>) {
+        tenant.end(Cause::Gone);
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        if left.len() < MOST_LEFT && !tenant.refusals.is_empty() {
+            left.push(tenant);
+        }
+    }
+
+    /// Takes those that are gone and were refused something that has not been told.
+    #[must_use]
+    pub fn take_left(&self) -> Vec<Arc<Tenant>> {
+        std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Who has this address.

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     api::{AgentSandbox, EgressPolicy, SandboxClass},
+    audit::about,
     kubernetes::{Guarded, get},
     policy::{ClusterRanges, Policy},
     sandbox::{lifecycle, names, ranges},
@@ -209,6 +210,7 @@ impl Index {
             tracing::info!(sandbox = %known.tenant.identity, closed, "policy changed");
             known.stamp = stamp;
         }
+        known.tenant.describe(about::subject(sandbox));
         if begun(pod) {
             known.tenant.begun.store(true, Ordering::Relaxed);
         }

@@ -12,6 +12,7 @@ pub mod config;
 pub mod directory;
 pub mod dns;
 pub mod entry;
+mod evidence;
 pub mod flow;
 pub mod framing;
 pub mod head;

@@ -55,6 +55,7 @@ troubles! {
     Unreachable N 502 "the host is allowed, and does not take connections" "try again later",
     TimedOut N 504 "the host is allowed, and did not answer in time" "try again later",
     AnswerMalformed S 502 "the host's answer can't be read, or could be read in two ways" "the host must send a plain HTTP/1.1 answer",
+    NotRecorded N 503 "nothing may be done that is not on the record, and the audit trail can't be reached" "try again later; whoever owns the installation sees to its audit trail",
     Draining N 503 "this replica of the gateway stops" "connect again",
     Tripwire C 403 "the fence does not hold: this port is closed to every sandbox" "nothing to ask for",
 }

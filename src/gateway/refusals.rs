@@ -76,6 +76,12 @@ impl Refusals {
         true
     }
 
+    /// Whether nothing is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).kept.is_empty()
+    }
+
     /// Takes all that is kept.
     #[must_use]
     pub fn take(&self) -> Vec<(Key, Folded)> {

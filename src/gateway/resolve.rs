@@ -219,6 +219,18 @@ pub struct Pinned {
 }
 
 impl Pinned {
+    /// Where it may be dialled.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// What was allowed.
+    #[must_use]
+    pub const fn authorized(&self) -> &Authorized {
+        &self.authorized
+    }
+
     /// Dials the addresses in turn.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::Path,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -34,6 +34,7 @@ use super::{
     watch, web,
 };
 use crate::{
+    audit::Recorder,
     kubernetes,
     policy::ClusterRanges,
     telemetry::{
@@ -67,7 +68,9 @@ pub async fn run(mut options: Options) -> anyhow::Result<()> {
     let here = surroundings::address(&services, &options.service).await?;
     let own = options.own_ips.iter().copied().chain([here.into()]).collect();
     let ca = renew::Files::of(&options).map(|files| files.authority()).transpose()?;
+    let recorder = Recorder::start(&options.audit, &client)?;
     let parts = Parts {
+        recorder: recorder.clone(),
         here,
         directory: Arc::default(),
         checker: checker(own),
@@ -84,12 +87,16 @@ pub async fn run(mut options: Options) -> anyhow::Result<()> {
     let watched = watch::Watched { client: client.clone(), namespace: options.namespace.clone() };
     let filled = watch::fill(watched, directory.clone(), *clock, cluster, metrics.clone(), stop.clone());
     tokio::spawn(filled);
-    tokio::spawn(tell::tell(client, options.pod_name.clone(), directory.clone(), stop.clone()));
+    let told =
+        tell::tell(client, options.pod_name.clone(), directory.clone(), recorder.clone(), stop.clone());
+    tokio::spawn(told);
     let moved = surroundings::guard(services, options.service.clone(), here, directory.clone());
-    tokio::select! {
+    let ended = tokio::select! {
         served = serve(options, listeners, parts, stop) => served,
         moved = moved => moved,
-    }
+    };
+    recorder.finish().await;
+    ended
 }
 
 /// What the gateway is made of besides its options.
@@ -112,6 +119,8 @@ pub struct Parts {
     pub timing: Timing,
     /// Time, the same as the directory's sandboxes have.
     pub clock: Clock,
+    /// Where it is said what was done.
+    pub recorder: Recorder,
 }
 
 /// Sockets that listen.
@@ -194,7 +203,7 @@ pub async fn serve(
     parts: Parts,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let Parts { here, metrics, directory, checker, alarms, trust: base, ca, timing, clock } = parts;
+    let Parts { here, metrics, directory, checker, alarms, trust: base, ca, timing, clock, recorder } = parts;
     let trust = renew::trust(&base, &options)?;
     let resolver = Resolver::new(&options.upstreams, timing.resolve, checker, &trust, metrics.clone())
         .context("--upstream: can't ask these DNS servers")?;
@@ -213,6 +222,8 @@ pub async fn serve(
         connections: Arc::default(),
         pipes: Arc::default(),
         turned_away: Arc::default(),
+        recorder,
+        numbers: AtomicU64::new(0),
     });
     let health = Health::default();
     let (tasks, admin_stop) = (TaskTracker::new(), CancellationToken::new());

@@ -1,4 +1,4 @@
-//! Events on sandboxes: what was refused, folded, so that `kubectl describe` says why a connection failed and what to do.
+//! Events on sandboxes, and records: what was refused, folded, so that `kubectl describe` says why a connection failed and what to do.
 //!
 //! What a sandbox wrote gets in as a host that was made printable and capped, and nowhere else. Bounded in number: a flood of
 //! refusals is a few Events.
@@ -15,12 +15,14 @@ use tokio_util::sync::CancellationToken;
 use super::{
     directory::Directory,
     entry::Entry,
+    evidence,
     reason::{Reason, Trouble},
     refusals::{Folded, Key},
     tenant::Identity,
 };
 use crate::{
     api::AgentSandbox,
+    audit,
     kubernetes::{self, NOTE_BYTES, cut},
 };
 
@@ -39,16 +41,20 @@ pub(super) async fn tell(
     client: Client,
     instance: Option<String>,
     directory: Arc<Directory>,
+    records: audit::Recorder,
     stop: CancellationToken,
 ) {
     let recorder = Recorder::new(client, Reporter { controller: "glovebox-gateway".into(), instance });
     let mut every = tokio::time::interval(EVERY);
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        tokio::select! { _ = every.tick() => {} () = stop.cancelled() => return }
+        tokio::select! { _ = every.tick() => {} () = stop.cancelled() => return record(&directory, &records) }
         let mut left = MOST_ALL;
-        for tenant in directory.tenants() {
+        for tenant in directory.tenants().into_iter().chain(directory.take_left()) {
             let mut refused = tenant.refusals.take();
+            for (key, folded) in &refused {
+                records.say(|| evidence::refused(&tenant, key, folded));
+            }
             // The severe first, then the frequent.
             refused.sort_by_key(|(key, folded)| (key.reason.severity(), std::cmp::Reverse(folded.count)));
             for (key, folded) in refused.iter().take(MOST_EACH.min(left)) {
@@ -56,6 +62,15 @@ pub(super) async fn tell(
                 let about = reference(&tenant.identity);
                 kubernetes::publish(&recorder, &event(key, folded), &about, CALL_TIMEOUT).await;
             }
+        }
+    }
+}
+
+/// The last of them, when the replica stops.
+fn record(directory: &Directory, records: &audit::Recorder) {
+    for tenant in directory.tenants().into_iter().chain(directory.take_left()) {
+        for (key, folded) in tenant.refusals.take() {
+            records.say(|| evidence::refused(&tenant, &key, &folded));
         }
     }
 }

@@ -15,6 +15,7 @@ use smallvec::smallvec;
 
 use super::{
     clock::Clock,
+    evidence,
     flow::{Asked, Cause, Flows, Open},
     limit::{Budget, Count, Inside, Rate, Shared},
     names::Names,
@@ -22,6 +23,7 @@ use super::{
     refusals::Refusals,
     toll::{Few, Toll},
 };
+use crate::audit::Subject;
 use crate::policy::{self, Destination, Host, Policy, Rule, Width};
 
 /// Who a sandbox is. The uid alone is an identity: names are given again.
@@ -129,6 +131,8 @@ pub struct Tenant {
     pub sent: Arc<AtomicU64>,
     /// Bytes that came.
     pub received: Arc<AtomicU64>,
+    /// What a record says of it, but for what holds now.
+    pub(super) subject: ArcSwap<Subject>,
     terms: ArcSwap<Terms>,
     flows: Flows,
     clock: Clock,
@@ -158,6 +162,7 @@ impl Tenant {
     fn fresh(identity: Identity, policy: Arc<Policy>, limits: Limits, clock: Clock, now: Timestamp) -> Self {
         let at = clock.now();
         Self {
+            subject: ArcSwap::from_pointee(evidence::bare(&identity)),
             identity,
             refusals: Refusals::default(),
             heads: Arc::default(),
@@ -187,6 +192,7 @@ impl Tenant {
         let terms = self.terms();
         let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Arc::new(Self {
+            subject: ArcSwap::new(self.subject.load_full()),
             begun: AtomicBool::new(self.begun.load(Ordering::Relaxed)),
             queries: self.queries.copy(),
             used: self.used.clone(),

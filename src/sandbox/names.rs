@@ -60,14 +60,21 @@ pub mod ports {
     pub const TRIPWIRE: Port = Port { service: 9099, pod: 9099 };
     /// Of gateway's and session's pods: health, metrics, and when a sandbox was last used.
     pub const ADMIN: u16 = 9090;
-    /// Of each sandbox's pod: where its agent takes calls from the session's pods.
-    pub const CALLS: u16 = 21443;
+    /// Of each sandbox's pod: where its agent takes calls from the session's pods. Below what gVisor (16000) and Linux (32768) give to
+    /// outgoing connections: one of the probes before the workload would have taken it, once in some thousand sandboxes.
+    pub const CALLS: u16 = 13443;
 }
 
 /// Labels of the session's pods.
 #[must_use]
 pub fn session_labels() -> BTreeMap<String, String> {
     labels([("app.kubernetes.io/name", MANAGER), ("app.kubernetes.io/component", "session")])
+}
+
+/// Labels of the trail's pod.
+#[must_use]
+pub fn audit_labels() -> BTreeMap<String, String> {
+    labels([("app.kubernetes.io/name", MANAGER), ("app.kubernetes.io/component", "audit")])
 }
 
 /// Labels of the gateway's pods.

@@ -14,7 +14,7 @@ use super::{
 };
 
 /// An answer of this kind.
-pub(super) fn typed(status: StatusCode, kind: &'static str, body: Body) -> Response {
+pub(crate) fn typed(status: StatusCode, kind: &'static str, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -25,7 +25,7 @@ pub(super) fn typed(status: StatusCode, kind: &'static str, body: Body) -> Respo
 }
 
 /// An answer that is written now.
-pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(bytes) => typed(status, "application/json", bytes.into()),
         Err(error) => {

@@ -20,7 +20,7 @@ const NAME: &str = "extension-apiserver-authentication";
 const KEY: &str = "client-ca-file";
 
 /// Follows it until `stop`.
-pub(super) async fn follow(
+pub(crate) async fn follow(
     client: Client,
     authority: Arc<Authority>,
     metrics: Arc<Metrics>,

@@ -4,6 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use crate::{
     api::{Quantity, Span},
+    audit::AuditOptions,
     sandbox::names::ports,
     telemetry::LogFormat,
 };
@@ -58,6 +59,9 @@ pub struct Options {
     /// How long running calls may go on after the stop signal; the pod's grace period must be longer.
     #[arg(long, default_value = "60s")]
     pub drain: Span,
+    /// Where it is said what was done.
+    #[command(flatten)]
+    pub audit: AuditOptions,
     /// How log lines look.
     #[arg(long, value_enum, default_value = "json")]
     pub log_format: LogFormat,

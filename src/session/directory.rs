@@ -23,7 +23,10 @@ use super::{
     bounds::Bounds,
     problem::{Problem, Reason},
 };
-use crate::api::{AgentSandbox, ConditionType, Phase};
+use crate::{
+    api::{AgentSandbox, ConditionType, Phase},
+    audit::{Subject, about},
+};
 
 /// Longest word or message of a status that is passed on, in characters.
 const MOST_CHARS: usize = 400;
@@ -43,6 +46,8 @@ pub(super) struct Sandbox {
     pub(super) message: String,
     pub(super) ends_at: Option<Timestamp>,
     pub(super) exit_code: Option<i32>,
+    /// What a record says of it.
+    pub(super) subject: Subject,
     /// What its calls are held to, once the controller has said it.
     bounds: Option<Bounds>,
     pod: Option<Arc<str>>,
@@ -98,6 +103,7 @@ impl Sandbox {
             ),
             ends_at: status.expires_at.map(|time| time.0),
             exit_code: status.exit_code,
+            subject: about::subject(sandbox),
             bounds: status.execution.as_ref().and_then(Bounds::of),
             pod: status.pod_name.as_deref().map(Into::into),
         })
@@ -304,6 +310,14 @@ impl Directory {
     }
 
     /// Whether what runs there may still be that call's: the sandbox is the same, and its pod runs at the same address.
+    /// What a record says of it; of one that is not known, where it would be.
+    pub(super) fn subject(&self, at: &Place) -> Subject {
+        self.look(at).map_or_else(
+            |_| Subject { namespace: at.0.to_string(), name: at.1.to_string(), ..Subject::default() },
+            |sandbox| sandbox.subject.clone(),
+        )
+    }
+
     fn is_there(&self, at: &Place, target: &Target) -> bool {
         let Some(sandbox) = find(&self.sandboxes, at).filter(|sandbox| sandbox.uid == target.uid) else {
             return false;

@@ -79,7 +79,7 @@ pub(super) async fn exec(
 /// Who it is, if they may, and the key of the call. Nothing of the body is read for somebody who may not.
 async fn admitted(app: &App, at: &Place, request: &Parts) -> Result<(Arc<User>, Option<Vec<u8>>), Problem> {
     let user = app.reviewer.who(request).await?;
-    app.reviewer.may(&user, Right::Exec, &at.0, &at.1).await?;
+    app.may(&user, Right::Exec, at).await?;
     app.is_open()?;
     Ok((user, idempotency_key(&request.headers)?))
 }

@@ -30,16 +30,16 @@ const MOST_FIELDS: usize = 64;
 
 /// What every connection needs.
 #[derive(Clone)]
-pub(super) struct Door {
+pub(crate) struct Door {
     /// With which certificate; none for tests.
-    pub(super) tls: Option<Arc<ArcSwap<ServerConfig>>>,
-    pub(super) router: Router,
-    pub(super) timing: Timing,
-    pub(super) stop: CancellationToken,
+    pub(crate) tls: Option<Arc<ArcSwap<ServerConfig>>>,
+    pub(crate) router: Router,
+    pub(crate) timing: Timing,
+    pub(crate) stop: CancellationToken,
 }
 
 /// Accepts until the door's stop.
-pub(super) async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     door: Door,
     places: Arc<Semaphore>,

@@ -66,7 +66,7 @@ type Sink = Mutex<SplitSink<WebSocket, Message>>;
 /// Takes a connection over.
 pub(super) async fn serve(app: &Arc<App>, at: Place, parts: &mut Parts) -> Result<Response, Problem> {
     let user = app.reviewer.who(parts).await?;
-    app.reviewer.may(&user, Right::Exec, &at.0, &at.1).await?;
+    app.may(&user, Right::Exec, &at).await?;
     app.is_open()?;
     // A page in a browser may open one anywhere, and the browser shows a client certificate unasked.
     if parts.headers.contains_key(header::ORIGIN) && !parts.headers.contains_key(header::AUTHORIZATION) {

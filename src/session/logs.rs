@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     answer::typed,
     directory::Place,
+    evidence,
     exec::STREAMED,
     problem::{Problem, Reason},
     query::{pairs, truth},
@@ -23,7 +24,7 @@ use super::{
     routes::App,
     shares::Share,
 };
-use crate::{api::Span, sandbox::names::WORKLOAD_CONTAINER};
+use crate::{api::Span, audit::NotRecorded, sandbox::names::WORKLOAD_CONTAINER};
 
 /// Most lines of the end that can be asked for: more is what a whole log is for.
 pub(super) const MOST_LINES: i64 = 1_000_000;
@@ -40,11 +41,13 @@ struct Asked {
 /// Hands it over.
 pub(super) async fn serve(app: &App, at: &Place, request: &Parts) -> Result<Response, Problem> {
     let user = app.reviewer.who(request).await?;
-    app.reviewer.may(&user, Right::Logs, &at.0, &at.1).await?;
+    app.may(&user, Right::Logs, at).await?;
     app.is_open()?;
     let asked = parse(request.uri.query().unwrap_or_default())?;
     let pod = app.runner.directory.pod_of(at)?;
     let room = app.room(&at.0, STREAMED)?;
+    let reads = || evidence::logs(&user, app.runner.directory.subject(at));
+    app.recorder.before(reads).await.map_err(|NotRecorded| evidence::not_recorded())?;
     let pods: Api<Pod> = Api::namespaced(app.client.clone(), &at.0);
     let params = LogParams {
         container: Some(WORKLOAD_CONTAINER.into()),

@@ -6,20 +6,21 @@
 //! file its path or what it holds.
 
 mod agent;
-mod answer;
+pub(crate) mod answer;
 pub mod api;
 mod body;
 mod bounds;
 mod cache;
 pub mod certificate;
-mod clients;
+pub(crate) mod clients;
 pub mod config;
 pub mod directory;
+mod evidence;
 mod exec;
 mod files;
 mod input;
 mod key;
-mod listen;
+pub(crate) mod listen;
 mod live;
 mod logs;
 pub mod metrics;
@@ -28,10 +29,10 @@ mod output;
 mod patient;
 mod problem;
 mod query;
-mod renew;
+pub(crate) mod renew;
 mod request;
 mod retries;
-mod reviews;
+pub(crate) mod reviews;
 mod routes;
 mod run;
 mod runner;

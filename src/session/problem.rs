@@ -90,6 +90,8 @@ reasons! {
     CallLost = BAD_GATEWAY,
     /// The API server does not answer, so that nobody can be let in.
     ApiUnavailable = SERVICE_UNAVAILABLE,
+    /// Nothing may be done that is not on the record, and the audit trail can't be reached.
+    NotRecorded = SERVICE_UNAVAILABLE,
     /// The sandbox's agent can't be reached. The call did not run.
     AgentUnreachable = SERVICE_UNAVAILABLE,
     /// This replica is about to end.
@@ -121,7 +123,7 @@ pub(super) struct ErrorBody {
 
 impl Problem {
     /// About no field.
-    pub(super) fn new(reason: Reason, message: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
         let mut message: String = message.into();
         if let Some((end, _)) = message.char_indices().nth(MOST_CHARS) {
             message.truncate(end);
@@ -130,7 +132,7 @@ impl Problem {
     }
 
     /// A field is not as it should be.
-    pub(super) fn field(field: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+    pub(crate) fn field(field: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         let field = field.into();
         let message = format!("{field}: {}", message.into());
         Self { field: Some(field), ..Self::new(Reason::InvalidRequest, message) }

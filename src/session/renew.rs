@@ -24,7 +24,7 @@ use crate::mounted;
 
 /// Where the certificate and its key are.
 #[derive(Clone, Debug)]
-pub(super) struct Files {
+pub(crate) struct Files {
     certificate: PathBuf,
     key: PathBuf,
     /// Who vouches for callers, where certificates are taken.
@@ -33,7 +33,7 @@ pub(super) struct Files {
 
 /// What is in them.
 #[derive(PartialEq, Eq)]
-pub(super) struct Texts {
+struct Texts {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
@@ -54,6 +54,11 @@ impl Files {
         Ok(files)
     }
 
+    /// These, and who vouches for callers where their certificates are taken.
+    pub(crate) const fn new(certificate: PathBuf, key: PathBuf, clients: Option<Arc<Authority>>) -> Self {
+        Self { certificate, key, clients }
+    }
+
     fn texts(&self) -> anyhow::Result<Texts> {
         Ok(Texts {
             certificate: bytes("--tls-cert", &self.certificate)?,
@@ -65,18 +70,18 @@ impl Files {
     ///
     /// # Errors
     /// What is wrong with the files.
-    pub(super) fn read(&self) -> anyhow::Result<ServerConfig> {
+    pub(crate) fn read(&self) -> anyhow::Result<ServerConfig> {
         self.texts()?.config(self.clients.as_ref())
     }
 
     /// Reads them again whenever they change, for ever. Open connections go on.
-    pub(super) async fn follow(&self, every: Duration, tls: &ArcSwap<ServerConfig>) {
+    pub(crate) async fn follow(&self, every: Duration, tls: &ArcSwap<ServerConfig>) {
         let take = |texts: &Texts| {
             tls.store(Arc::new(texts.config(self.clients.as_ref())?));
-            tracing::info!("the API's certificate was read");
+            tracing::info!("the certificate was read");
             Ok(())
         };
-        let stays = "the API goes on with the certificate that was read before";
+        let stays = "the certificate that was read before is still used";
         mounted::follow(every, None, stays, || self.texts(), take).await;
     }
 }

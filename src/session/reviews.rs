@@ -34,9 +34,9 @@ const MOST_TOKEN: usize = 16 * 1024;
 
 /// Somebody whom the API server knows.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct User {
+pub(crate) struct User {
     /// Their name, as audit records have it.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// A hash of all that makes them who they are.
     pub(super) key: Key,
     uid: Option<String>,
@@ -44,9 +44,17 @@ pub(super) struct User {
     extra: Option<BTreeMap<String, Vec<String>>>,
 }
 
+impl User {
+    /// The pod that the token is bound to, as the API server says.
+    pub(crate) fn pod(&self) -> Option<&str> {
+        let pods = self.extra.as_ref()?.get("authentication.kubernetes.io/pod-name")?;
+        pods.first().map(String::as_str)
+    }
+}
+
 /// What somebody wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Right {
+pub(crate) enum Right {
     /// Have a command run.
     Exec,
     /// See where a sandbox stands.
@@ -61,22 +69,32 @@ pub(super) enum Right {
     WriteFiles,
     /// Remove files.
     DeleteFiles,
+    /// Read what was recorded: of one namespace, or of all.
+    ReadTrail,
 }
 
 impl Right {
     const fn verb(self) -> &'static str {
         match self {
             Self::Exec | Self::CreateFiles => "create",
-            Self::Look | Self::Logs | Self::ReadFiles => "get",
+            Self::Look | Self::Logs | Self::ReadFiles | Self::ReadTrail => "get",
             Self::WriteFiles => "update",
             Self::DeleteFiles => "delete",
+        }
+    }
+
+    /// Records are no objects; RBAC takes a rule for them all the same.
+    const fn resource(self) -> &'static str {
+        match self {
+            Self::ReadTrail => "auditrecords",
+            _ => "agentsandboxes",
         }
     }
 
     const fn subresource(self) -> Option<&'static str> {
         match self {
             Self::Exec => Some("exec"),
-            Self::Look => None,
+            Self::Look | Self::ReadTrail => None,
             Self::Logs => Some("logs"),
             Self::ReadFiles | Self::CreateFiles | Self::WriteFiles | Self::DeleteFiles => Some("files"),
         }
@@ -85,12 +103,12 @@ impl Right {
     /// The rule, as it can be put into a Role.
     fn rule(self) -> String {
         let below = self.subresource().map(|name| format!("/{name}")).unwrap_or_default();
-        format!("apiGroups: [{GROUP}], resources: [agentsandboxes{below}], verbs: [{}]", self.verb())
+        format!("apiGroups: [{GROUP}], resources: [{}{below}], verbs: [{}]", self.resource(), self.verb())
     }
 }
 
 /// Asks the API server.
-pub(super) struct Reviewer {
+pub(crate) struct Reviewer {
     client: Client,
     audiences: Vec<String>,
     authority: Arc<Authority>,
@@ -101,7 +119,7 @@ pub(super) struct Reviewer {
 }
 
 impl Reviewer {
-    pub(super) fn new(
+    pub(crate) fn new(
         client: Client,
         audiences: Vec<String>,
         authority: Arc<Authority>,
@@ -121,7 +139,7 @@ impl Reviewer {
 
     /// Who asks: whose token it is, or whom the certificate of the connection names where there is no token. A token that is not
     /// good is not made good by a certificate.
-    pub(super) async fn who(&self, request: &Parts) -> Result<Arc<User>, Problem> {
+    pub(crate) async fn who(&self, request: &Parts) -> Result<Arc<User>, Problem> {
         match request.extensions.get::<Peer>() {
             Some(peer) if !request.headers.contains_key(header::AUTHORIZATION) => self.shown(peer),
             _ => self.bearer(&request.headers).await,
@@ -163,7 +181,7 @@ impl Reviewer {
     }
 
     /// Whether they may do this to that sandbox, be there one or not.
-    pub(super) async fn may(
+    pub(crate) async fn may(
         &self,
         user: &User,
         right: Right,
@@ -171,8 +189,14 @@ impl Reviewer {
         name: &str,
     ) -> Result<(), Problem> {
         let below = right.subresource().unwrap_or_default();
-        let parts =
-            [&user.key[..], right.verb().as_bytes(), below.as_bytes(), namespace.as_bytes(), name.as_bytes()];
+        let parts = [
+            &user.key[..],
+            right.verb().as_bytes(),
+            right.resource().as_bytes(),
+            below.as_bytes(),
+            namespace.as_bytes(),
+            name.as_bytes(),
+        ];
         let review = || {
             let review = access(user, right, namespace, name);
             let asked = ask(self.client.clone(), self.slots.clone(), review);
@@ -184,9 +208,15 @@ impl Reviewer {
             return Ok(());
         }
         let (who, rule) = (&user.name, right.rule());
-        let message = format!(
-            "{who} may not do this in namespace {namespace}; a Role there needs the rule {{{rule}}}, bound to them"
-        );
+        let message = if namespace.is_empty() {
+            format!(
+                "{who} may not do this in all namespaces; a ClusterRole needs the rule {{{rule}}}, bound to them by a ClusterRoleBinding"
+            )
+        } else {
+            format!(
+                "{who} may not do this in namespace {namespace}; a Role there needs the rule {{{rule}}}, bound to them"
+            )
+        };
         Err(Problem::new(Reason::Forbidden, message))
     }
 }
@@ -217,7 +247,7 @@ fn token(headers: &HeaderMap) -> Result<&str, Problem> {
 fn access(user: &User, right: Right, namespace: &str, name: &str) -> SubjectAccessReview {
     let attributes = ResourceAttributes {
         group: Some(GROUP.into()),
-        resource: Some("agentsandboxes".into()),
+        resource: Some(right.resource().into()),
         subresource: right.subresource().map(Into::into),
         verb: Some(right.verb().into()),
         namespace: Some(namespace.into()),

@@ -17,6 +17,7 @@ use super::{
     body,
     bounds::Bounds,
     directory::Place,
+    evidence,
     exec::{self, full},
     files::{self, Files},
     live, logs,
@@ -25,11 +26,13 @@ use super::{
     problem::{Problem, Reason},
     request,
     retries::Retries,
-    reviews::Reviewer,
+    reviews::{Reviewer, Right, User},
     runner::Runner,
     shares::{Share, Shares},
     status,
 };
+
+use crate::audit::Recorder;
 
 /// What is done at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,11 +121,19 @@ pub(super) struct App {
     pub(super) random: &'static dyn SecureRandom,
     /// Calls that nobody's request holds.
     pub(super) tasks: TaskTracker,
+    /// Where it is said what was done.
+    pub(super) recorder: Recorder,
     /// Nothing new begins.
     pub(super) stop: CancellationToken,
 }
 
 impl App {
+    /// Whether somebody may do this. That they may not is on the record.
+    pub(super) async fn may(&self, user: &User, right: Right, at: &Place) -> Result<(), Problem> {
+        let allowed = self.reviewer.may(user, right, &at.0, &at.1).await;
+        allowed.inspect_err(|problem| evidence::denied(self, at, user, problem))
+    }
+
     /// What a call of this sandbox is held to.
     pub(super) fn bounds(&self, at: &Place) -> Bounds {
         self.runner.directory.bounds(at).within(self.max_output)

@@ -25,6 +25,7 @@ use super::{
     watch,
 };
 use crate::{
+    audit::Recorder,
     kubernetes,
     telemetry::{
         self,
@@ -47,13 +48,17 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let listeners = Listeners::bind(&options).await?;
     let client = kubernetes::client().await?;
     let (directory, authority) = (Arc::default(), Arc::default());
-    let parts = Parts { client, directory, authority, metrics: Arc::default(), timing: Timing::default() };
+    let recorder = Recorder::start(&options.audit, &client)?;
+    let (metrics, timing) = (Arc::default(), Timing::default());
+    let parts = Parts { client, directory, authority, metrics, timing, recorder: recorder.clone() };
     let Parts { client, directory, authority, metrics, .. } = &parts;
     tokio::spawn(watch::fill(client.clone(), directory.clone(), metrics.clone(), stop.clone()));
     if options.client_certificates {
         tokio::spawn(clients::follow(client.clone(), authority.clone(), metrics.clone(), stop.clone()));
     }
-    serve(options, listeners, parts, stop).await
+    let ended = serve(options, listeners, parts, stop).await;
+    recorder.finish().await;
+    ended
 }
 
 /// What the session is made of besides its options.
@@ -68,6 +73,8 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// How long things may take.
     pub timing: Timing,
+    /// Where it is said what was done.
+    pub recorder: Recorder,
 }
 
 /// Sockets that listen.
@@ -175,7 +182,7 @@ fn app(
     stop: CancellationToken,
     hang_up: CancellationToken,
 ) -> anyhow::Result<App> {
-    let Parts { client, directory, authority, metrics, timing } = parts;
+    let Parts { client, directory, authority, metrics, timing, recorder } = parts;
     let reviewer =
         Reviewer::new(client.clone(), options.audiences.clone(), authority, &timing, metrics.clone());
     let runner = Runner {
@@ -184,6 +191,7 @@ fn app(
         metrics: metrics.clone(),
         timing,
         uses: Arc::default(),
+        recorder: recorder.clone(),
         port: options.agent_port,
         hang_up,
     };
@@ -201,6 +209,7 @@ fn app(
         metrics,
         random: rustls::crypto::aws_lc_rs::default_provider().secure_random,
         tasks: TaskTracker::new(),
+        recorder,
         stop,
     })
 }

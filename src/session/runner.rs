@@ -17,6 +17,7 @@ use super::{
     api::ExecResult,
     config::Timing,
     directory::{Directory, Place, Target},
+    evidence::{self, Hashed},
     input::Input,
     key::Key,
     metrics::Metrics,
@@ -26,7 +27,10 @@ use super::{
     reviews::User,
     uses::Uses,
 };
-use crate::call::{CallResult, Refusal};
+use crate::{
+    audit::{self, NotRecorded, Recorder},
+    call::{CallResult, Refusal},
+};
 
 /// Longest name of a user in a log line, in characters.
 const MOST_USER_CHARS: usize = 256;
@@ -39,6 +43,8 @@ pub(super) struct Runner {
     pub(super) timing: Timing,
     /// When sandboxes were last called.
     pub(super) uses: Arc<Uses>,
+    /// Where it is said what was done.
+    pub(super) recorder: Recorder,
     /// Where agents take calls.
     pub(super) port: u16,
     /// No call may go on.
@@ -99,9 +105,17 @@ impl Runner {
         input: &mut I,
         output: &mut O,
     ) -> Result<ExecResult, Failed> {
-        let mut record = Record::new(&self.metrics, job);
+        let begun = self.recorder.is_on().then(|| evidence::call(job, self.directory.subject(&job.at)));
+        if let Some(begun) = &begun {
+            let recorded = self.recorder.before(|| begun.clone()).await;
+            recorded
+                .map_err(|NotRecorded| Failed { problem: evidence::not_recorded(), may_have_run: false })?;
+        }
+        let mut output = Hashed::new(output, begun.is_some());
+        let mut record = Record::new(self, job, begun);
         let mut progress = Progress::default();
-        let ended = self.attempt(job, (input, output), &mut progress).await;
+        let ended = self.attempt(job, (input, &mut output), &mut progress).await;
+        record.output = output.done();
         let id = &job.wanted.exec.id;
         match ended {
             Ok(mut result) => {
@@ -109,6 +123,7 @@ impl Runner {
                 result.duration_ms = result.duration_ms.min(record.elapsed_ms());
                 let result = ExecResult::new(id, result);
                 record.outcome = result.outcome.as_str();
+                record.exit_code = result.exit_code;
                 Ok(result)
             }
             Err(cause) => {
@@ -250,16 +265,22 @@ pub(super) fn in_a_line(name: &str) -> String {
 
 /// Counts and logs a call when it ends, be it that nobody waits for it any more.
 struct Record<'a> {
-    metrics: &'a Metrics,
+    runner: &'a Runner,
     job: &'a Job,
     began: Instant,
     outcome: &'static str,
+    exit_code: Option<u8>,
+    /// Bytes of output and their hash.
+    output: Option<(u64, String)>,
+    /// What was said at the beginning, where it is recorded.
+    begun: Option<audit::Record>,
 }
 
 impl<'a> Record<'a> {
-    fn new(metrics: &'a Metrics, job: &'a Job) -> Self {
-        metrics.begun();
-        Self { metrics, job, began: Instant::now(), outcome: Cause::Talk(Wrong::ClientGone).as_str() }
+    fn new(runner: &'a Runner, job: &'a Job, begun: Option<audit::Record>) -> Self {
+        runner.metrics.begun();
+        let outcome = Cause::Talk(Wrong::ClientGone).as_str();
+        Self { runner, job, began: Instant::now(), outcome, exit_code: None, output: None, begun }
     }
 
     fn elapsed_ms(&self) -> u64 {
@@ -269,10 +290,16 @@ impl<'a> Record<'a> {
 
 impl Drop for Record<'_> {
     fn drop(&mut self) {
-        self.metrics.ended(self.outcome, self.began.elapsed());
+        self.runner.metrics.ended(self.outcome, self.began.elapsed());
         let (namespace, sandbox) = &self.job.at;
         let user = in_a_line(&self.job.user.name);
         let (id, outcome, duration_ms) = (&self.job.wanted.exec.id, self.outcome, self.elapsed_ms());
         tracing::info!(id, %sandbox, %namespace, user, outcome, duration_ms, "call");
+        if let Some(begun) = &self.begun {
+            let exit_code = self.exit_code.map(i32::from);
+            self.runner
+                .recorder
+                .say(|| evidence::ended(begun, outcome, exit_code, self.output.take(), duration_ms));
+        }
     }
 }

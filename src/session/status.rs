@@ -33,7 +33,7 @@ struct Asked {
 /// Where it stands.
 pub(super) async fn status(app: &App, at: &Place, request: &Parts) -> Result<Response, Problem> {
     let user = app.reviewer.who(request).await?;
-    app.reviewer.may(&user, Right::Look, &at.0, &at.1).await?;
+    app.may(&user, Right::Look, at).await?;
     let sandbox = app.runner.directory.look(at)?;
     Ok(json(StatusCode::OK, &said(at, &sandbox, None)))
 }
@@ -41,7 +41,7 @@ pub(super) async fn status(app: &App, at: &Place, request: &Parts) -> Result<Res
 /// The same as soon as it is so.
 pub(super) async fn wait(app: &App, at: &Place, request: &Parts, query: &str) -> Result<Response, Problem> {
     let user = app.reviewer.who(request).await?;
-    app.reviewer.may(&user, Right::Look, &at.0, &at.1).await?;
+    app.may(&user, Right::Look, at).await?;
     let asked = parse(query)?;
     app.is_open()?;
     let _place = app.waits.enter(&at.0, 1).ok_or_else(|| {

@@ -225,7 +225,7 @@ fn from_the_session() -> Value {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "glovebox-system"}},
             "podSelector": {"matchLabels": {"app.kubernetes.io/name": "glovebox", "app.kubernetes.io/component": "session"}},
         }],
-        "ports": [{"port": 21443, "protocol": "TCP"}],
+        "ports": [{"port": 13443, "protocol": "TCP"}],
     })
 }
 

@@ -164,6 +164,7 @@ impl World {
         let metrics = Arc::new(Metrics::default());
         let authority = Arc::<Authority>::default();
         let parts = Parts {
+            recorder: glovebox::audit::Recorder::none(),
             client: cluster.client(),
             directory: directory.clone(),
             authority: authority.clone(),

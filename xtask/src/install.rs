@@ -168,12 +168,14 @@ impl Installation {
         let (repository, tag) =
             self.image.rsplit_once(':').with_context(|| format!("image {} has no tag", self.image))?;
         command.arg("--set").arg(format!("image.repository={repository},image.tag={tag}"));
-        for role in ["controller", "gateway", "session"] {
+        for role in ["controller", "gateway", "session", "audit"] {
             command.arg("--set-string").arg(format!("{role}.podAnnotations.content={}", self.content));
         }
         if self.local().is_some() {
             command.arg("--values").arg(chart().join("values-no-kvm.yaml"));
             command.arg("--set").arg(format!("controller.clusterCIDRs={{{}}}", LOCAL_RANGES.join(",")));
+            // Nothing there makes volumes.
+            command.arg("--set").arg("audit.persistence.enabled=false");
             command.arg("--set").arg(format!("gateway.extraRoots.configMap={}", world::CONFIG_MAP));
         }
         for file in &self.values {

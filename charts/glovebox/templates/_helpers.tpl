@@ -5,6 +5,7 @@ fixed name, whatever the release is called; a second release is refused by Helm 
 {{- define "glovebox.controllerName" -}}glovebox-controller{{- end }}
 {{- define "glovebox.gatewayName" -}}glovebox-gateway{{- end }}
 {{- define "glovebox.sessionName" -}}glovebox-session{{- end }}
+{{- define "glovebox.auditName" -}}glovebox-audit{{- end }}
 {{- define "glovebox.cleanupName" -}}glovebox-cleanup{{- end }}
 {{- define "glovebox.crdsName" -}}glovebox-crds{{- end }}
 
@@ -73,6 +74,59 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{/* The Secret with the session's own certificate. */}}
 {{- define "glovebox.sessionTLSName" -}}
 {{- .Values.session.tls.existingSecret | default (printf "%s-tls" (include "glovebox.sessionName" .)) -}}
+{{- end }}
+
+{{/* The Secret with the key that checkpoints of the trail are signed with. */}}
+{{- define "glovebox.trailKeyName" -}}
+{{- .Values.audit.signingKey.existingSecret | default (printf "%s-signing" (include "glovebox.auditName" .)) -}}
+{{- end }}
+
+{{/* How a role that records finds the trail. */}}
+{{- define "glovebox.recordArgs" -}}
+{{- if .Values.audit.enabled }}
+- --audit={{ include "glovebox.auditName" . }}.{{ .Release.Namespace }}.svc:443
+- --audit-ca=/etc/glovebox/audit/ca.crt
+- --audit-token=/etc/glovebox/audit/token
+{{- if .Values.audit.failClosed }}
+- --audit-fail-closed
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "glovebox.recordMounts" -}}
+{{- if .Values.audit.enabled }}
+- {name: audit, mountPath: /etc/glovebox/audit, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{/* Whom to trust for the trail, and a token that is good there alone. */}}
+{{- define "glovebox.recordVolumes" -}}
+{{- if .Values.audit.enabled }}
+- name: audit
+  projected:
+    sources:
+      - configMap:
+          name: {{ include "glovebox.auditName" . }}-ca
+          items:
+            - {key: ca.crt, path: ca.crt}
+      - serviceAccountToken:
+          audience: glovebox-audit
+          expirationSeconds: 3600
+          path: token
+{{- end }}
+{{- end }}
+
+{{/* A rule of a NetworkPolicy: the trail. */}}
+{{- define "glovebox.recordEgress" -}}
+{{- if .Values.audit.enabled }}
+# The audit trail.
+- ports:
+    - {port: 8445, protocol: TCP}
+  to:
+    - podSelector:
+        matchLabels:
+          {{- include "glovebox.selectorLabels" (list . "audit") | nindent 10 }}
+{{- end }}
 {{- end }}
 
 {{/* What every container of the chart may do: nothing but compute and talk. */}}

@@ -17,6 +17,7 @@ use super::{
     answer::json,
     body,
     directory::{Place, Target},
+    evidence,
     exec::STREAMED,
     problem::{Problem, Reason},
     reviews::{Right, User},
@@ -24,6 +25,7 @@ use super::{
     runner::{Cause, in_a_line, words},
     shares::Share,
 };
+use crate::audit::{self, Act, NotRecorded};
 use crate::call::{FileEntry, FileOperation, FileRequest, FileResult};
 
 pub(super) mod api;
@@ -79,6 +81,15 @@ impl Files {
             Self::Write if !asked.replace => Right::CreateFiles,
             Self::Write | Self::Unpack => Right::WriteFiles,
             Self::Delete => Right::DeleteFiles,
+        }
+    }
+
+    /// The word in records.
+    const fn act(self) -> Act {
+        match self {
+            Self::Read | Self::Stat | Self::List | Self::Pack => Act::FileRead,
+            Self::Write | Self::Unpack => Act::FileWritten,
+            Self::Delete => Act::FileDeleted,
         }
     }
 
@@ -172,7 +183,7 @@ async fn admitted(app: &App, what: Files, at: Place, parts: &Parts) -> Result<Jo
     // Which right is asked for is in the parameters; of those that can't be read, nobody is told who may not do the most.
     let asked = query::parse(what, parts.uri.query().unwrap_or_default());
     let right = asked.as_ref().map_or_else(|_| what.right(&Asked::default()), |asked| what.right(asked));
-    app.reviewer.may(&user, right, &at.0, &at.1).await?;
+    app.may(&user, right, &at).await?;
     app.is_open()?;
     let asked = asked?;
     let held = app.bounds(&at).settle(asked.timeout, None)?;
@@ -210,7 +221,16 @@ async fn run(
     sink: &mut impl Sink,
     body: Option<&mut BodyDataStream>,
 ) -> Result<FileResult, Problem> {
-    let mut record = Record { app, job, began: Instant::now(), outcome: "ClientGone", bytes: 0 };
+    let begun = app.recorder.is_on().then(|| {
+        let sandbox = app.runner.directory.subject(&job.at);
+        evidence::file(job.what.act(), &job.user, &job.request.path, sandbox)
+    });
+    if let Some(begun) = &begun {
+        // What must not be done unrecorded is recorded before it is done, and again when it is.
+        let recorded = app.recorder.before_if_closed(|| begun.clone()).await;
+        recorded.map_err(|NotRecorded| evidence::not_recorded())?;
+    }
+    let mut record = Record { app, job, began: Instant::now(), outcome: "ClientGone", bytes: 0, begun };
     let mut progress = Progress::default();
     let told = Told { uid: &job.target.uid, request: &job.request, bytes: &job.bytes };
     let (key, timing) = (&app.runner.key, &app.runner.timing);
@@ -252,6 +272,8 @@ struct Record<'a> {
     began: Instant,
     outcome: &'static str,
     bytes: u64,
+    /// What is said of it, where it is recorded.
+    begun: Option<audit::Record>,
 }
 
 impl Drop for Record<'_> {
@@ -262,5 +284,8 @@ impl Drop for Record<'_> {
         let (id, user) = (&self.job.request.id, in_a_line(&self.job.user.name));
         let duration_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::info!(id, %sandbox, %namespace, user, operation, outcome, bytes, duration_ms, "file");
+        if let Some(begun) = self.begun.take() {
+            self.app.recorder.say(|| evidence::file_done(begun, outcome, bytes, self.began));
+        }
     }
 }

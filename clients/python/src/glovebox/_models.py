@@ -166,6 +166,7 @@ Reason = TypeAliasType(
         "AgentFailed",
         "CallLost",
         "ApiUnavailable",
+        "NotRecorded",
         "AgentUnreachable",
         "ShuttingDown",
         "DeadlineMissed",

@@ -1,0 +1,302 @@
+//! Hands a producer's records over to the trail, in their order and each once, over one connection. What is not taken is offered
+//! again until it is.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, bail, ensure};
+use axum::{
+    body::{Body, Bytes},
+    http::{Request, StatusCode, header},
+};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+use kube::{Api, Client};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::TlsConnector;
+
+use super::{
+    Record,
+    spool::{Spool, Waiting},
+};
+
+/// Where records go.
+pub const PATH: &str = "/v1/records";
+/// What a producer drew when it started, in the head of each request.
+pub const BOOT: &str = "glovebox-boot";
+/// The number of a request's first record.
+pub const FIRST: &str = "glovebox-first";
+/// Most records at once, and bytes.
+const MOST: usize = 1000;
+const MOST_BYTES: usize = 1024 * 1024;
+/// How long a connection, and a request, may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two attempts, at first and at last.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// How long the last records have at the end.
+const LAST_MOMENT: Duration = Duration::from_secs(3);
+/// The token is made anew by the kubelet well before its end; a connection is made anew to show the new one.
+const CONNECTION_AGE: Duration = Duration::from_secs(300);
+
+/// How a producer reaches the trail.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct AuditOptions {
+    /// Where the trail takes records: HOST:PORT. The host of a Service, NAME.NAMESPACE.svc, is asked of the API server, since not every
+    /// role asks the cluster's name servers. Absent: nothing is recorded.
+    #[arg(long, value_name = "HOST:PORT", requires = "audit_ca", requires = "audit_token")]
+    pub audit: Option<String>,
+    /// Whom to trust for it, as PEM.
+    #[arg(long, value_name = "FILE")]
+    pub audit_ca: Option<PathBuf>,
+    /// The token to show there; read again for each connection.
+    #[arg(long, value_name = "FILE")]
+    pub audit_token: Option<PathBuf>,
+    /// Do nothing that is not on the record first: connections, calls and sandboxes are refused while the trail can't be reached.
+    #[arg(long, requires = "audit")]
+    pub audit_fail_closed: bool,
+}
+
+/// Where a producer says what it did.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder {
+    spool: Option<Arc<Spool>>,
+    fail_closed: bool,
+}
+
+/// What was to be done is not, since it can't be recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotRecorded;
+
+impl Recorder {
+    /// One that records nothing.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { spool: None, fail_closed: false }
+    }
+
+    /// One whose records somebody takes out of the spool.
+    #[must_use]
+    pub const fn of(spool: Arc<Spool>, fail_closed: bool) -> Self {
+        Self { spool: Some(spool), fail_closed }
+    }
+
+    /// As the options say; hands over in the background, for as long as the process lives.
+    ///
+    /// # Errors
+    /// What is wrong with an option.
+    pub fn start(options: &AuditOptions, client: &Client) -> anyhow::Result<Self> {
+        let Some(address) = &options.audit else { return Ok(Self::none()) };
+        let place = Place::read(address)?;
+        let host = &place.host;
+        let name = ServerName::try_from(host.clone()).context("--audit: the host is none")?;
+        let ca = options.audit_ca.clone().context("--audit-ca is needed")?;
+        let token = options.audit_token.clone().context("--audit-token is needed")?;
+        roots(&ca)?;
+        let boot = boot()?;
+        let spool = Arc::new(Spool::default());
+        let sender =
+            Sender { client: client.clone(), place, name, ca, token, boot, next: 0, connection: None };
+        tokio::spawn(sender.hand_over(spool.clone()));
+        Ok(Self { spool: Some(spool), fail_closed: options.audit_fail_closed })
+    }
+
+    /// Whether anybody listens: a record that nobody wants need not be made.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        self.spool.is_some()
+    }
+
+    /// Says what was done.
+    pub fn say(&self, record: impl FnOnce() -> Record) {
+        if let Some(spool) = &self.spool {
+            spool.say(record());
+        }
+    }
+
+    /// Says what is about to be done. Where nothing may be done that is not recorded, it returns when it is.
+    ///
+    /// # Errors
+    /// When it must not be done.
+    pub async fn before(&self, record: impl FnOnce() -> Record) -> Result<(), NotRecorded> {
+        let Some(spool) = &self.spool else { return Ok(()) };
+        if !self.fail_closed {
+            spool.say(record());
+            return Ok(());
+        }
+        match timeout(PATIENCE, spool.say_first(record())).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(NotRecorded),
+        }
+    }
+
+    /// The same of what is said when it is done: where nothing may be done that is not recorded, it is said before, too.
+    ///
+    /// # Errors
+    /// When it must not be done.
+    pub async fn before_if_closed(&self, record: impl FnOnce() -> Record) -> Result<(), NotRecorded> {
+        if !self.fail_closed {
+            return Ok(());
+        }
+        self.before(|| Record { message: Some("is about to be done".to_owned()), ..record() }).await
+    }
+
+    /// Waits until the trail has all of it, for as long as a process that ends can wait.
+    pub async fn finish(&self) {
+        let Some(spool) = &self.spool else { return };
+        if timeout(LAST_MOMENT, spool.emptied()).await.is_err() {
+            tracing::error!("the process ends, and the trail has not taken its last records");
+        }
+    }
+
+    /// How many records wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.spool.as_ref().map_or(0, |spool| spool.waiting())
+    }
+}
+
+/// Milliseconds since 1970.
+#[must_use]
+pub fn now() -> i64 {
+    Timestamp::now().as_millisecond()
+}
+
+fn boot() -> anyhow::Result<String> {
+    let mut bytes = [0; 8];
+    let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;
+    random.fill(&mut bytes).ok().context("there is no randomness")?;
+    Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
+}
+
+fn roots(ca: &std::path::Path) -> anyhow::Result<RootCertStore> {
+    let text = std::fs::read(ca).with_context(|| format!("--audit-ca: can't read {}", ca.display()))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&text) {
+        roots
+            .add(certificate.ok().context("--audit-ca: this is no PEM")?)
+            .context("--audit-ca: a certificate can't be used")?;
+    }
+    ensure!(!roots.is_empty(), "--audit-ca: there is no certificate as PEM in it");
+    Ok(roots)
+}
+
+struct Connection {
+    sender: SendRequest<Body>,
+    authorization: String,
+    until: tokio::time::Instant,
+}
+
+/// Where the trail is.
+struct Place {
+    host: String,
+    port: u16,
+}
+
+impl Place {
+    fn read(address: &str) -> anyhow::Result<Self> {
+        let (host, port) = address.rsplit_once(':').context("--audit: expected HOST:PORT")?;
+        let port = port.parse().ok().context("--audit: expected HOST:PORT, with a number as the port")?;
+        Ok(Self { host: host.to_owned(), port })
+    }
+
+    /// The address of a Service, or the host as it is.
+    async fn find(&self, client: &Client) -> anyhow::Result<String> {
+        let parts: Vec<&str> = self.host.split('.').collect();
+        let [name, namespace, "svc"] = parts.as_slice() else { return Ok(self.host.clone()) };
+        let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+        let service = services.get(name).await.with_context(|| format!("Service {namespace}/{name}"))?;
+        let address = service.spec.and_then(|spec| spec.cluster_ip).filter(|address| address != "None");
+        address.with_context(|| format!("Service {namespace}/{name} has no address of its own"))
+    }
+}
+
+struct Sender {
+    client: Client,
+    place: Place,
+    name: ServerName<'static>,
+    ca: PathBuf,
+    token: PathBuf,
+    boot: String,
+    next: u64,
+    connection: Option<Connection>,
+}
+
+impl Sender {
+    async fn hand_over(mut self, spool: Arc<Spool>) {
+        loop {
+            let batch = spool.take(MOST, MOST_BYTES, now).await;
+            self.until_taken(&batch).await;
+            self.next += batch.len() as u64;
+            spool.done(batch);
+        }
+    }
+
+    async fn until_taken(&mut self, batch: &[Waiting]) {
+        let mut pause = RETRY.0;
+        let body: Bytes =
+            batch.iter().map(|waiting| &waiting.json[..]).collect::<Vec<_>>().join(&b'\n').into();
+        loop {
+            match timeout(PATIENCE, self.offer(body.clone())).await {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => {
+                    tracing::warn!(
+                        error = format!("{error:#}"),
+                        records = batch.len(),
+                        "the trail does not take records"
+                    );
+                }
+                Err(_) => tracing::warn!(records = batch.len(), "the trail does not answer"),
+            }
+            self.connection = None;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY.1);
+        }
+    }
+
+    async fn offer(&mut self, body: Bytes) -> anyhow::Result<()> {
+        let connection = match self.connection.take() {
+            Some(open) if !open.sender.is_closed() && tokio::time::Instant::now() < open.until => open,
+            _ => self.connect().await?,
+        };
+        let connection = self.connection.insert(connection);
+        connection.sender.ready().await?;
+        let request = Request::post(PATH)
+            .header(header::HOST, &self.place.host)
+            .header(header::AUTHORIZATION, &connection.authorization)
+            .header(header::CONTENT_TYPE, "application/x-ndjson")
+            .header(BOOT, &self.boot)
+            .header(FIRST, self.next)
+            .body(Body::from(body))?;
+        let answer = connection.sender.send_request(request).await?;
+        let status = answer.status();
+        // Read to its end, so that the connection can be used again.
+        let said = axum::body::to_bytes(Body::new(answer.into_body()), 64 * 1024).await?;
+        if status == StatusCode::OK {
+            return Ok(());
+        }
+        bail!("status {status}: {}", super::printable(&String::from_utf8_lossy(&said), 300));
+    }
+
+    async fn connect(&self) -> anyhow::Result<Connection> {
+        let token = tokio::fs::read_to_string(&self.token).await.context("--audit-token")?;
+        let config =
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+                .with_safe_default_protocol_versions()?
+                .with_root_certificates(roots(&self.ca)?)
+                .with_no_client_auth();
+        let address = self.place.find(&self.client).await?;
+        let tcp = TcpStream::connect((address.as_str(), self.place.port)).await.context("connect")?;
+        tcp.set_nodelay(true)?;
+        let tls =
+            TlsConnector::from(Arc::new(config)).connect(self.name.clone(), tcp).await.context("TLS")?;
+        let (sender, connection) = http1::handshake(TokioIo::new(tls)).await?;
+        tokio::spawn(connection);
+        let authorization = format!("Bearer {}", token.trim());
+        Ok(Connection { sender, authorization, until: tokio::time::Instant::now() + CONNECTION_AGE })
+    }
+}

@@ -1,0 +1,127 @@
+//! The process: opens the trail before it listens, and ends when it does not know what the disk holds.
+
+use std::{collections::HashMap, sync::Arc};
+
+use anyhow::{Context as _, bail};
+use arc_swap::ArcSwap;
+use ed25519_dalek::{SigningKey, pkcs8::DecodePrivateKey as _};
+use tokio::{net::TcpListener, sync::Semaphore};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    config::Options,
+    routes::{self, App},
+    store::Store,
+};
+use crate::{
+    audit::note::{Signer, is_name},
+    kubernetes,
+    session::{
+        Timing,
+        certificate::Authority,
+        clients,
+        listen::{self, Door},
+        metrics::Metrics,
+        renew::Files,
+        reviews::Reviewer,
+    },
+    telemetry::{
+        self,
+        http::{self, Health},
+    },
+};
+
+/// Most connections of producers and readers.
+const MOST_CONNECTIONS: usize = 1024;
+
+/// Runs until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When it can't start, when the trail was altered, or when the disk fails.
+pub async fn run(options: Options) -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
+    telemetry::stop_on_signal(stop.clone())?;
+    let signers = signers(&options)?;
+    let keys = signers.iter().map(|signer| format!("{}\n", signer.verifier())).collect::<Vec<_>>().concat();
+    let authority: Arc<Authority> = Arc::default();
+    let clients = options.client_certificates.then(|| authority.clone());
+    let files = Files::new(options.tls_cert.clone(), options.tls_key.clone(), clients);
+    let tls = Arc::new(ArcSwap::from_pointee(files.read()?));
+    let listener = TcpListener::bind(options.listen).await;
+    let listener = listener.with_context(|| format!("--listen: can't listen on {}", options.listen))?;
+    let admin = TcpListener::bind(options.admin).await;
+    let admin = admin.with_context(|| format!("--admin: can't listen on {}", options.admin))?;
+    let keep = options.keep.as_ref().map(crate::api::Quantity::units).transpose().context("--keep")?;
+    let (store, mut failed) = Store::open(&options.data, &options.origin, signers, keep)?;
+    tracing::info!(size = store.committed.borrow().size, "the trail is open");
+    let client = kubernetes::client().await?;
+    let (timing, metrics) = (Timing::default(), Arc::new(Metrics::default()));
+    if options.client_certificates {
+        let (client, authority) = (client.clone(), authority.clone());
+        tokio::spawn(clients::follow(client, authority, metrics.clone(), stop.clone()));
+    }
+    let reviewer =
+        |audiences| Reviewer::new(client.clone(), audiences, authority.clone(), &timing, metrics.clone());
+    let producers: HashMap<_, _> =
+        options.producers.iter().map(|producer| (producer.user.clone(), producer.role)).collect();
+    let app = Arc::new(App {
+        producing: reviewer(vec![options.audience.clone()]),
+        reading: reviewer(Vec::new()),
+        producers,
+        keys,
+        readers: routes::readers(),
+        store,
+    });
+    let door = Door { tls: Some(tls.clone()), router: routes::router(&app), timing, stop: stop.clone() };
+    let (tasks, health) = (TaskTracker::new(), Health::default());
+    tasks.spawn(listen::serve(
+        listener,
+        door,
+        Arc::new(Semaphore::new(MOST_CONNECTIONS)),
+        metrics,
+        tasks.clone(),
+    ));
+    let committed = app.store.committed.clone();
+    let render = move || figures(committed.borrow().size);
+    tokio::spawn(http::serve(admin, health.clone(), render, axum::Router::new(), stop.clone()));
+    tokio::spawn(async move { files.follow(timing.renew, &tls).await });
+    health.ready(true);
+    tokio::select! {
+        () = stop.cancelled() => {}
+        error = &mut failed => {
+            stop.cancel();
+            match error {
+                Ok(error) => bail!(error),
+                Err(_) => bail!("the writer ended"),
+            }
+        }
+    }
+    tasks.close();
+    let _ = tokio::time::timeout(timing.guard, tasks.wait()).await;
+    Ok(())
+}
+
+fn figures(size: u64) -> String {
+    format!(
+        "# HELP glovebox_audit_entries Entries of the trail.\n# TYPE glovebox_audit_entries gauge\nglovebox_audit_entries {size}\n# EOF\n"
+    )
+}
+
+fn signers(options: &Options) -> anyhow::Result<Vec<Signer>> {
+    if !is_name(&options.origin) {
+        bail!(
+            "--origin: {:?} is no name: expected printable ASCII without spaces and plus signs",
+            options.origin
+        );
+    }
+    let read = |file: &std::path::PathBuf| {
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("--signing-key: can't read {}", file.display()))?;
+        // The parser's own words could repeat what it read.
+        let key = SigningKey::from_pkcs8_pem(&text)
+            .ok()
+            .context("--signing-key: this is no Ed25519 key as PKCS#8 PEM; openssl genpkey -algorithm ed25519 makes one")?;
+        Signer::new(&options.origin, key).context("--origin")
+    };
+    options.signing_keys.iter().map(read).collect()
+}

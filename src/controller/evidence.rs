@@ -1,0 +1,82 @@
+//! What the controller says of a sandbox's life: made by which class, running, ended and why, or refused.
+
+use super::context::Context;
+use crate::{
+    api::{AgentSandbox, AgentSandboxStatus, ConditionType, Phase},
+    audit::{Act, NotRecorded, Record, Subject, about, now, printable},
+    sandbox::{Plan, World},
+};
+
+/// Longest message, in characters.
+const MOST_CHARS: usize = 512;
+
+fn subject(world: &World, plan: &Plan) -> Subject {
+    let exception =
+        world.class.as_ref().ok().and_then(|class| class.spec.runtime.accept_weaker_isolation.as_ref());
+    Subject {
+        class: Some(plan.class.name.clone()),
+        runtime: plan.class.runtime_class.clone(),
+        exception: exception.map(|why| printable(why, MOST_CHARS)),
+        ..about::subject(&world.sandbox)
+    }
+}
+
+fn created(world: &World, plan: &Plan) -> Record {
+    let message = format!("image {}", plan.image);
+    Record { message: Some(printable(&message, MOST_CHARS)), ..Record::new(Act::SandboxCreated, now()) }
+        .about(subject(world, plan))
+}
+
+/// Before a pod is made: on the record, where nothing may be that is not.
+pub(super) async fn creates(context: &Context, world: &World, plan: &Plan) -> Result<(), NotRecorded> {
+    context.recorder.before_if_closed(|| created(world, plan)).await
+}
+
+/// A pod was made.
+pub(super) fn made(context: &Context, world: &World, plan: &Plan) {
+    context.recorder.say(|| created(world, plan));
+}
+
+/// What changed from one status to the next, if it is worth a record.
+pub(super) fn changed(context: &Context, sandbox: &AgentSandbox, new: &AgentSandboxStatus) {
+    if context.recorder.is_on()
+        && let Some(record) = news(sandbox, new)
+    {
+        context.recorder.say(|| record);
+    }
+}
+
+fn news(sandbox: &AgentSandbox, new: &AgentSandboxStatus) -> Option<Record> {
+    let old = sandbox.status.as_ref();
+    let accepted = |status: &AgentSandboxStatus| {
+        let mut all = status.conditions.iter();
+        all.find(|one| one.type_ == ConditionType::Accepted.as_str())
+            .map(|one| (one.status.clone(), one.reason.clone(), one.message.clone()))
+    };
+    let mut record = match new.phase? {
+        phase if old.and_then(|old| old.phase) == Some(phase) => {
+            let now = accepted(new)?;
+            let refused = now.0 == "False" && old.and_then(accepted).is_none_or(|before| before != now);
+            return refused.then(|| refusal(sandbox, now.1, &now.2));
+        }
+        Phase::Pending => {
+            let now = accepted(new)?;
+            return (now.0 == "False").then(|| refusal(sandbox, now.1, &now.2));
+        }
+        Phase::Starting => return None,
+        Phase::Running => Record::new(Act::SandboxStarted, now()),
+        Phase::Succeeded => Record::new(Act::SandboxEnded, now()),
+        Phase::Failed | Phase::Expired => Record::new(Act::SandboxEnded, now()).failed(""),
+    };
+    record.status_detail.clone_from(&new.reason);
+    record.message = new.exit_code.map(|code| format!("exit code {code}"));
+    // As it is from now on.
+    let told = AgentSandbox { status: Some(new.clone()), ..sandbox.clone() };
+    Some(record.about(about::subject(&told)))
+}
+
+fn refusal(sandbox: &AgentSandbox, reason: String, message: &str) -> Record {
+    Record { message: Some(printable(message, MOST_CHARS)), ..Record::new(Act::SandboxRefused, now()) }
+        .failed(reason)
+        .about(about::subject(sandbox))
+}
