@@ -8,6 +8,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use glovebox::{
     api::{ClassEgress, EgressRule},
+    audit::{AuditOptions, Recorder},
     gateway::{
         Listeners, Options, Parts,
         admit::LogAlarms,
@@ -76,7 +77,7 @@ pub(crate) fn options(dns: u16, tls_port: u16, max_connections: Option<u32>) -> 
         pod_name: None,
         own_ips: vec![],
         upstreams: vec![Upstream { address: local(dns), transport: Transport::UdpAndTcp }],
-        audit: glovebox::audit::AuditOptions::default(),
+        audit: AuditOptions::default(),
         cluster_cidrs: vec![],
         drain_seconds: 0,
         max_connections,
@@ -93,13 +94,14 @@ pub(crate) async fn run(
     listeners: Listeners,
     directory: Arc<Directory>,
     clock: Clock,
+    recorder: Recorder,
 ) -> Result<()> {
     let parts = Parts {
         here: [10, 96, 0, 9].into(),
         metrics: Arc::default(),
         directory,
         checker: Arc::new(|_, address| Ok(address)),
-        recorder: glovebox::audit::Recorder::none(),
+        recorder,
         alarms: Arc::new(LogAlarms),
         trust: Trust::default(),
         ca: None,

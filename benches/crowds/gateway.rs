@@ -113,5 +113,5 @@ pub(crate) async fn serve_all(backend: u16, dns: u16, kind: &str) -> Result<()> 
         }
         Ok(())
     });
-    run(options, listeners, directory, clock).await
+    run(options, listeners, directory, clock, glovebox::audit::Recorder::none()).await
 }

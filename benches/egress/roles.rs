@@ -5,6 +5,7 @@ use std::{io::BufRead as _, sync::Arc};
 use anyhow::{Result, bail};
 use glovebox::{
     api::EgressRule,
+    audit::Recorder,
     gateway::{
         Listeners,
         clock::Clock,
@@ -36,7 +37,7 @@ pub(crate) fn play(role: &[&str]) -> Result<()> {
             ["servers"] => servers().await,
             ["relay", how, port, _] => relay(local(port.parse()?), *how == "splice").await,
             ["echo"] => echo().await,
-            ["gateway", backend, dns] => gateway(backend.parse()?, dns.parse()?).await,
+            ["gateway", backend, dns] => gateway(backend.parse()?, dns.parse()?, Recorder::none()).await,
             ["load", kind, port, host, backend, count] => {
                 super::load::run(kind, port.parse()?, host, backend.parse()?, count.parse()?).await
             }
@@ -86,7 +87,7 @@ fn rules(port: u16, more: usize) -> Result<Vec<EgressRule>> {
 
 /// The real one, for one sandbox that is this machine. `revoke` on standard input takes everything back for a moment, `swap`
 /// swaps many rules in; each is answered once it is done.
-async fn gateway(port: u16, dns: u16) -> Result<()> {
+pub(crate) async fn gateway(port: u16, dns: u16, recorder: Recorder) -> Result<()> {
     let options = options(dns, port, Some(1_000_000));
     let listeners = Listeners::bind(&options).await?;
     let at = listeners.addresses()?;
@@ -117,5 +118,5 @@ async fn gateway(port: u16, dns: u16) -> Result<()> {
         Ok(())
     });
     say(format!("{} {}", at.proxy.port(), at.dns_udp.port()));
-    run(options, listeners, directory, clock).await
+    run(options, listeners, directory, clock, recorder).await
 }

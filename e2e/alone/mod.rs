@@ -15,6 +15,7 @@ pub(crate) fn cases(cases: &mut Cases) {
     budget::cases(cases);
     load::cases(cases);
     crate::session::alone(cases);
+    crate::evidence::alone(cases);
     faults::cases(cases);
     fence::cases(cases);
     leftovers::cases(cases);

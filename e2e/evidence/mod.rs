@@ -18,6 +18,8 @@ use crate::{
     session::caller,
 };
 
+mod killed;
+
 const LIFE: &str = include_str!("life.py");
 /// A program in Go that knows the standards alone.
 const STANDARD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/evidence/standard");
@@ -27,6 +29,11 @@ pub(crate) fn cases(cases: &mut Cases) {
     cases.add("evidence::who_may_not_read_is_told_the_rule", 0, rights);
     cases.add("evidence::each_tampering_is_named_with_its_place", 0, tampering);
     cases.add("evidence::standard_tools_verify_it", 0, standard);
+}
+
+/// Those that need the cluster for themselves.
+pub(crate) fn alone(cases: &mut Cases) {
+    cases.add("alone::evidence::killed_at_random_no_act_goes_unrecorded", 1200, killed::killed);
 }
 
 /// What `audit query` finds, as OCSF events.

@@ -36,6 +36,8 @@ enum Bench {
     Egress,
     /// The gateway among many: tunnels revoked, neighbours at their limits, long policies; on this machine alone.
     Crowds,
+    /// What the record costs: records a second, and a connection that is recorded; on this machine alone.
+    Audit,
 }
 
 /// Runs it.
@@ -45,6 +47,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         Bench::Exec => on_cluster(args, "exec"),
         Bench::Egress => egress(args),
         Bench::Crowds => run_alone("crowds", &[]),
+        Bench::Audit => run_alone("audit", &[]),
     }
 }
 

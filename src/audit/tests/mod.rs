@@ -15,6 +15,8 @@ use super::{
     writer::{WriteError, Writer},
 };
 
+mod killed;
+
 const ORIGIN: &str = "glovebox.example/trail";
 
 fn signer(seed: u8) -> Signer {
