@@ -191,6 +191,10 @@ impl Directory {
                 }
             }
         }
+        let known = roots.len() as u64 * SEGMENT_ENTRIES;
+        if known > walk.edge.size() {
+            return Err(Found::whole(ROOTS, What::Short { from: walk.edge.size(), to: known }));
+        }
         self.end(&walk, kept, segments.last().copied())?;
         let (size, last) = (walk.edge.size(), walk.signed.map(|(_, note)| note));
         Ok(Report { size, oldest, checkpoints: walk.checkpoints, last })

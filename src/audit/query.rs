@@ -100,3 +100,57 @@ pub fn act(name: &str) -> Result<Act, String> {
         format!("there is no act of this name; there are {}", all.join(", "))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::{Endpoint, Record, Role, Subject, entry::Source};
+
+    fn entry() -> Entry {
+        let sandbox =
+            Subject { uid: "u".into(), namespace: "n".into(), name: "s".into(), ..Subject::default() };
+        let end = Endpoint { hostname: Some("h".into()), ..Endpoint::default() };
+        let record = Record {
+            actor: Some("ada".into()),
+            dst_endpoint: Some(end),
+            ..Record::new(Act::EgressRefused, 5).failed("NoRule").about(sandbox)
+        };
+        let by = Source { role: Role::Gateway, pod: "p".into(), boot: "b".into(), seq: 0 };
+        Entry { n: 0, prev: [0; 32], at: 10, by, record }
+    }
+
+    #[test]
+    fn all_that_is_asked_for_must_fit() {
+        let pairs = [
+            ("namespace", "n", "m"),
+            ("sandbox", "s", "t"),
+            ("uid", "u", "v"),
+            ("act", "egressrefused", "CallEnded"),
+            ("actor", "ada", "bob"),
+            ("reason", "NoRule", "Denied"),
+            ("host", "h", "i"),
+            ("since", "10", "11"),
+            ("until", "10", "9"),
+        ];
+        let mut whole = Filter::default();
+        assert!(whole.takes(&entry()));
+        for (name, good, bad) in pairs {
+            assert_eq!(whole.read(name, good), Ok(true), "{name}");
+            assert!(whole.takes(&entry()), "{name}");
+            let mut other = Filter::default();
+            assert_eq!(other.read(name, bad), Ok(true));
+            assert!(!other.takes(&entry()), "{name}");
+        }
+        let mut again = Filter::default();
+        for (name, value) in whole.pairs() {
+            again.read(name, &value).unwrap();
+        }
+        assert_eq!(again, whole);
+        assert_eq!(again.read("colour", "x"), Ok(false));
+        assert!(
+            again.read("act", "Nothing").unwrap_err().contains("CallEnded")
+                && again.read("since", "x").is_err()
+        );
+        assert!(!Filter { acts: vec![Act::CallEnded], ..Filter::default() }.takes(&entry()));
+    }
+}

@@ -152,12 +152,6 @@ impl Recorder {
             tracing::error!("the process ends, and the trail has not taken its last records");
         }
     }
-
-    /// How many records wait.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.spool.as_ref().map_or(0, |spool| spool.waiting())
-    }
 }
 
 /// Milliseconds since 1970.
@@ -298,5 +292,40 @@ impl Sender {
         tokio::spawn(connection);
         let authorization = format!("Bearer {}", token.trim());
         Ok(Connection { sender, authorization, until: tokio::time::Instant::now() + CONNECTION_AGE })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_has_a_host_and_a_port() {
+        let place = Place::read("glovebox-audit.glovebox-system.svc:443").unwrap();
+        assert_eq!((place.host.as_str(), place.port), ("glovebox-audit.glovebox-system.svc", 443));
+        for bad in ["", "host", "host:", "host:x", "host:70000"] {
+            assert!(Place::read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn where_nobody_records_everything_may_be_done() {
+        let none = Recorder::none();
+        let never = || -> Record { panic!("nobody wants it") };
+        none.say(never);
+        assert_eq!(none.before(never).await, Ok(()));
+        assert_eq!(none.before_if_closed(never).await, Ok(()));
+        none.finish().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_can_not_be_recorded_must_not_be_done() {
+        let record = || Record::new(super::super::Act::CallStarted, 0);
+        let closed = Recorder::of(Arc::default(), true);
+        assert_eq!(closed.before(record).await, Err(NotRecorded), "nobody took it");
+        assert_eq!(closed.before_if_closed(record).await, Err(NotRecorded));
+        let open = Recorder::of(Arc::default(), false);
+        assert_eq!(open.before(record).await, Ok(()));
+        assert_eq!(open.before_if_closed(record).await, Ok(()));
     }
 }

@@ -184,12 +184,6 @@ impl Spool {
             emptied.await;
         }
     }
-
-    /// How many wait that nobody takes at the moment.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.lock().waiting.len()
-    }
 }
 
 #[cfg(test)]

@@ -121,9 +121,6 @@ impl Writer {
         records.extend(
             repaired.map(|message| Record { message: Some(message), ..Record::new(Act::TrailRepaired, now) }),
         );
-        if self.segment.size() == SEGMENT_ENTRIES {
-            self.roll()?;
-        }
         self.write(records.into_iter().map(|record| (None, record)), now)
     }
 
@@ -148,6 +145,10 @@ impl Writer {
         records: impl IntoIterator<Item = (Option<Source>, Record)>,
         now: i64,
     ) -> Result<(), WriteError> {
+        // Where the disk did not take the next segment the last time.
+        if self.segment.size() == SEGMENT_ENTRIES {
+            self.roll()?;
+        }
         let mut batch = Batch::of(self);
         for (source, record) in records {
             let by = match source {
@@ -213,9 +214,13 @@ impl Writer {
         keep_root(&self.directory, self.committed.segment)?;
         let first = self.walk.edge.size();
         let name = self.directory.file(&segment_name(first));
-        self.file = OpenOptions::new().create_new(true).append(true).open(name)?;
+        let file = OpenOptions::new().create(true).append(true).open(name)?;
+        if file.metadata()?.len() > 0 {
+            let what = What::Unreadable("a segment that was not begun has something in it".to_owned());
+            return Err(WriteError::Altered(Found { file: segment_name(first), line: 0, offset: 0, what }));
+        }
         File::open(self.directory.file("."))?.sync_all().map_err(WriteError::Unsure)?;
-        self.segment = Edge::default();
+        (self.file, self.segment) = (file, Edge::default());
         (self.committed.segment, self.committed.bytes) = (first, 0);
         Ok(())
     }

@@ -279,3 +279,41 @@ fn proof_text(n: u64, line: &[u8], proof: &[tree::Hash], note: &str) -> String {
     let hashes = hashes.concat();
     format!("c2sp.org/tlog-proof@v1\nextra {}\nindex {n}\n{hashes}\n{note}", BASE64.encode(line))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(act: Act) -> Vec<u8> {
+        serde_json::to_vec(&Record::new(act, 1)).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_a_producers_to_say_is_not_written_and_that_it_came_is() {
+        let body =
+            [line(Act::EgressOpened), b"no record".to_vec(), line(Act::CallStarted), line(Act::TrailStarted)];
+        let batch = batch(Role::Gateway, "gateway-1", "b", 7, &body.join(&b'\n')).unwrap();
+        let acts: Vec<_> = batch.iter().map(|(_, record)| record.activity_name).collect();
+        assert_eq!(acts, [Act::EgressOpened, Act::RecordRefused, Act::RecordRefused, Act::RecordRefused]);
+        // Each has its own number, so that none is taken for another when it is offered again.
+        let seqs: Vec<_> = batch.iter().map(|(source, _)| source.seq).collect();
+        assert_eq!(seqs, [7, 8, 9, 10]);
+        assert!(batch.iter().all(|(source, _)| source.role == Role::Gateway && source.pod == "gateway-1"));
+        let many = vec![line(Act::EgressOpened); MOST_RECORDS + 1].join(&b'\n');
+        assert_eq!(super::batch(Role::Gateway, "g", "b", 0, &many).unwrap_err().reason, Reason::TooLarge);
+    }
+
+    #[test]
+    fn parameters_are_decoded() {
+        let request = |query: &str| {
+            let uri = format!("/v1/entries?{query}");
+            let request = axum::http::Request::get(uri).body(()).unwrap();
+            pairs(&request.into_parts().0)
+        };
+        assert_eq!(
+            request("actor=ada%40example.com&x").unwrap(),
+            [("actor".to_owned(), "ada@example.com".to_owned()), ("x".to_owned(), String::new())]
+        );
+        assert!(request("actor=%ff").is_err());
+    }
+}

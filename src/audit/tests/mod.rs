@@ -122,6 +122,11 @@ fn segments_follow_on_each_other_and_the_oldest_can_go() {
     let roots = fs::read_to_string(folder.0.join("roots")).unwrap();
     fs::write(folder.0.join("roots"), roots.replacen(&roots[..2], "00", 1)).unwrap();
     assert!(matches!(said(&folder.0), Err(What::Fault(Fault::Root { .. }))));
+    fs::write(folder.0.join("roots"), &roots).unwrap();
+    fs::rename(folder.segment(3 * SEGMENT_ENTRIES), folder.0.join("hidden")).unwrap();
+    fs::write(folder.0.join("roots"), format!("{roots}{}", &roots[..65])).unwrap();
+    assert!(matches!(said(&folder.0), Err(What::Short { .. })), "a segment that is known was taken away");
+    fs::rename(folder.0.join("hidden"), folder.segment(3 * SEGMENT_ENTRIES)).unwrap();
     fs::write(folder.0.join("roots"), &roots[..65]).unwrap();
     assert!(matches!(said(&folder.0), Err(What::Short { .. })));
 }

@@ -76,3 +76,44 @@ pub(super) fn ocsf(entry: &Entry) -> Value {
     }
     event
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::{Act, Endpoint, Record, Role, Subject, entry::Source};
+
+    fn entry(host: &str) -> Entry {
+        let sandbox =
+            Subject { uid: "u".into(), namespace: "team-a".into(), name: "s".into(), ..Subject::default() };
+        let end = Endpoint { hostname: Some(host.into()), port: 443, ..Endpoint::default() };
+        let record = Record {
+            dst_endpoint: Some(end),
+            count: Some(3),
+            actor: Some("ada".into()),
+            ..Record::new(Act::EgressRefused, 0).failed("NoRule").about(sandbox)
+        };
+        let by = Source { role: Role::Gateway, pod: "gateway-1".into(), boot: "b".into(), seq: 0 };
+        Entry { n: 7, prev: [0; 32], at: 10, by, record }
+    }
+
+    #[test]
+    fn a_line_says_who_what_where_and_why() {
+        let shown = line(&entry("evil.example"));
+        assert_eq!(
+            shown,
+            "1970-01-01T00:00:00.000Z  EgressRefused   team-a/s  evil.example:443  NoRule  3 times  by ada\n"
+        );
+        let hostile = line(&entry("\u{1b}[2J\nx"));
+        assert!(!hostile.trim_end().contains(['\u{1b}', '\n']), "{hostile:?}");
+    }
+
+    #[test]
+    fn an_event_is_ocsfs() {
+        let event = ocsf(&entry("evil.example"));
+        assert_eq!(event["type_uid"], 400_105);
+        assert_eq!(event["category_uid"], 4);
+        assert_eq!(event["metadata"]["sequence"], 7);
+        assert_eq!(event["actor"]["user"]["name"], "ada");
+        assert_eq!(event["metadata"]["log_provider"], "gateway/gateway-1");
+    }
+}

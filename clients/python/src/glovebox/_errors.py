@@ -116,9 +116,9 @@ class Busy(ApiError):
 
 
 class Unavailable(ApiError):
-    """The session, the API server or the sandbox's agent is away, also after some retries. Nothing was carried out."""
+    """The session, the API server, the sandbox's agent or the record is away, also after some retries. Nothing was carried out."""
 
-    reasons = frozenset({"ApiUnavailable", "AgentUnreachable", "ShuttingDown", "ServiceUnavailable"})
+    reasons = frozenset({"ApiUnavailable", "AgentUnreachable", "NotRecorded", "ShuttingDown", "ServiceUnavailable"})
 
 
 class CallLost(ApiError):
