@@ -31,7 +31,7 @@ mod roles;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use measure::{FILES, Proxy, Sizes};
+use measure::{FILES, Proxy, Sizes, TURNS};
 use others::Other;
 use process::raise_files;
 use report::Rows;
@@ -67,10 +67,26 @@ fn run(quick: bool, without_others: bool) -> Result<()> {
     rows.report(if without_others { &absent } else { &[] })
 }
 
+/// The gateway and the relay, both running, by turns.
+fn by_turns(sizes: &Sizes, rows: &mut Rows) -> Result<()> {
+    let both = [Proxy::role("relay", &["relay", "splice"])?, Proxy::role("gateway", &["gateway"])?];
+    let mut unused = Rows::default();
+    for proxy in &both {
+        proxy.turn(sizes, &mut unused)?;
+    }
+    for _ in 0..TURNS {
+        for proxy in &both {
+            proxy.turn(sizes, rows)?;
+        }
+    }
+    Ok(())
+}
+
 /// Everything once, each proxy alone, in an order of its own.
 fn round(round: usize, sizes: &Sizes, others: &[Other], files: u64, rows: &mut Rows) -> Result<()> {
     let mut order = vec!["direct", "relay", "relay-copy", "gateway"];
     order.extend(others.iter().map(|other| other.name()));
+    by_turns(sizes, rows)?;
     let turns = order.len();
     order.rotate_left(round % turns);
     for name in order {

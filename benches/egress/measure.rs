@@ -10,6 +10,8 @@ use super::{others::Other, process::Process, report::Rows};
 pub(crate) const PROXY_CORE: usize = 0;
 /// Where load and servers run.
 pub(crate) const LOAD_CORE: usize = 1;
+/// Turns of each in a round.
+pub(crate) const TURNS: usize = 4;
 /// File descriptors of a process, if that may be had.
 pub(crate) const FILES: u64 = 65_536;
 
@@ -180,6 +182,21 @@ impl Proxy {
         let mut load = self.start_load("hold", 0, self.host, sizes.idle)?;
         load.line()?;
         rows.add(self.name, "idle", (self.resident_kib()? - before).max(0.0) / sizes.idle as f64);
+        Ok(())
+    }
+
+    /// A short turn of what is held against another proxy that runs beside it: so short that what else the machine does is felt by both.
+    pub(crate) fn turn(&self, sizes: &Sizes, rows: &mut Rows) -> Result<()> {
+        let (count, mib) = (sizes.connections / TURNS, sizes.bulk_mib / TURNS);
+        rows.add(self.name, "connect by turns", self.cost("exchange", 0, self.host, count)?.cpu);
+        let (row, host) = if self.name == "gateway" {
+            ("sni by turns", "tls.example")
+        } else {
+            ("hello by turns", self.host)
+        };
+        rows.add(self.name, row, self.cost("sni", 0, host, count)?.cpu);
+        let bulk = self.run("bulk", 0, self.host, mib, || Ok(()))?;
+        rows.add(self.name, "bulk by turns", bulk.cpu / 1e6 / (mib as f64 / 1024.0));
         Ok(())
     }
 

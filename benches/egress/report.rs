@@ -21,9 +21,9 @@ const fn at_most(row: &'static str, most: f64) -> Bound {
 }
 
 const BOUNDS: &[Bound] = &[
-    ratio("gateway connect", "relay connect", 1.15),
-    ratio("gateway sni", "relay hello", 1.25),
-    ratio("gateway bulk", "relay bulk", 1.1),
+    ratio("gateway connect by turns", "relay connect by turns", 1.15),
+    ratio("gateway sni by turns", "relay hello by turns", 1.25),
+    ratio("gateway bulk by turns", "relay bulk by turns", 1.1),
     ratio("gateway denied", "gateway connect", 1.0),
     ratio("gateway connect", "squid connect", 0.6),
     at_most("gateway idle", 20.0),
@@ -33,7 +33,7 @@ const BOUNDS: &[Bound] = &[
     at_most("gateway swap p99 shift", 1.0),
 ];
 
-/// One value a round of each row.
+/// One value a round of each row; of those by turns, one a turn.
 #[derive(Default)]
 pub(crate) struct Rows(BTreeMap<String, Vec<f64>>);
 
@@ -120,7 +120,7 @@ impl Spread {
 }
 
 fn unit(row: &str) -> &'static str {
-    match row.split_once(' ').map_or("", |(_, what)| what) {
+    match row.split_once(' ').map_or("", |(_, what)| what.trim_end_matches(" by turns")) {
         "connect p50" | "connect p99" => "us that a client waits",
         "bulk" => "CPU s a GB",
         "idle" => "KiB a tunnel",

@@ -5,6 +5,7 @@
 mod caller;
 mod classes;
 mod installation;
+mod trail;
 
 use serde::Serialize;
 
@@ -105,6 +106,7 @@ async fn examine(patient: &Patient<'_>) -> anyhow::Result<Report> {
     findings.extend(installation::definitions(patient).await);
     let (installed, namespace) = installation::deployments(patient).await;
     findings.extend(installed);
+    findings.push(trail::trail(patient).await);
     let (classes, default) = classes::classes(patient).await;
     findings.extend(classes);
     findings.extend(caller::rights(patient, default.as_deref(), namespace.as_deref()).await);
