@@ -18,6 +18,7 @@ use crate::{
     session::caller,
 };
 
+mod exported;
 mod killed;
 
 const LIFE: &str = include_str!("life.py");
@@ -34,6 +35,7 @@ pub(crate) fn cases(cases: &mut Cases) {
 /// Those that need the cluster for themselves.
 pub(crate) fn alone(cases: &mut Cases) {
     cases.add("alone::evidence::killed_at_random_no_act_goes_unrecorded", 1200, killed::killed);
+    cases.add("alone::evidence::a_collector_gets_all_of_it_in_order", 500, exported::exported);
 }
 
 /// What `audit query` finds, as OCSF events.

@@ -8,6 +8,7 @@ pub mod act;
 pub mod directory;
 pub mod entry;
 pub mod note;
+pub mod ocsf;
 pub mod query;
 pub mod record;
 pub mod sender;

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 
+use super::export::ExportOptions;
 use crate::{api::Quantity, audit::Role, telemetry::LogFormat};
 
 /// Run the audit trail: takes records of gateway, session and controller, and keeps them so that no change goes unseen.
@@ -40,6 +41,9 @@ pub struct Options {
     /// How much is kept; beyond it the oldest entries are removed, and their hashes stay. Absent: all.
     #[arg(long, value_parser = quantity)]
     pub keep: Option<Quantity>,
+    /// Where records go besides.
+    #[command(flatten)]
+    pub export: ExportOptions,
     /// How log lines look.
     #[arg(long, value_enum, default_value = "json")]
     pub log_format: LogFormat,

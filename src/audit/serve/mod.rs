@@ -3,6 +3,7 @@
 //! One process writes. Must never tell a producer that a record is taken before the disk has it.
 
 pub mod config;
+pub mod export;
 mod read;
 mod routes;
 mod run;

@@ -10,6 +10,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     config::Options,
+    export::{Collector, Lag},
     routes::{self, App},
     store::Store,
 };
@@ -81,8 +82,18 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         metrics,
         tasks.clone(),
     ));
+    let collectors = options.export.collectors()?;
+    let lags: Vec<Lag> = collectors.iter().map(Collector::lag).collect();
+    for collector in collectors {
+        let (directory, committed) = (app.store.directory.clone(), app.store.committed.clone());
+        tokio::spawn(async move {
+            if let Err(error) = collector.follow(directory, committed).await {
+                tracing::error!(error = format!("{error:#}"), "records are not handed on any more");
+            }
+        });
+    }
     let committed = app.store.committed.clone();
-    let render = move || figures(committed.borrow().size);
+    let render = move || figures(committed.borrow().size, &lags);
     tokio::spawn(http::serve(admin, health.clone(), render, axum::Router::new(), stop.clone()));
     tokio::spawn(async move { files.follow(timing.renew, &tls).await });
     health.ready(true);
@@ -101,10 +112,17 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn figures(size: u64) -> String {
-    format!(
-        "# HELP glovebox_audit_entries Entries of the trail.\n# TYPE glovebox_audit_entries gauge\nglovebox_audit_entries {size}\n# EOF\n"
-    )
+/// As OpenMetrics has it. Labels are names of ours.
+fn figures(size: u64, lags: &[Lag]) -> String {
+    let mut text = format!(
+        "# HELP glovebox_audit_entries Entries of the trail.\n# TYPE glovebox_audit_entries gauge\nglovebox_audit_entries {size}\n"
+    );
+    text += "# HELP glovebox_audit_export_lag Entries that a collector has not taken.\n# TYPE glovebox_audit_export_lag gauge\n";
+    for (collector, lag) in lags.iter().map(Lag::read) {
+        text +=
+            &["glovebox_audit_export_lag{collector=\"", collector, "\"} ", &lag.to_string(), "\n"].concat();
+    }
+    text + "# EOF\n"
 }
 
 fn signers(options: &Options) -> anyhow::Result<Vec<Signer>> {

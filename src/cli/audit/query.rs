@@ -10,6 +10,7 @@ use crate::{
     audit::{
         act::Act,
         entry::{Entry, MOST_LINE},
+        ocsf,
         query::{self, Filter},
     },
     cli::{
@@ -155,7 +156,7 @@ async fn hand_on(trail: &mut Session, path: &str, format: Format) -> anyhow::Res
             let entry = Entry::read(line).map_err(anyhow::Error::msg)?;
             print::words(&match format {
                 Format::Text => show::line(&entry),
-                Format::Json => text::json(&show::ocsf(&entry).to_string()) + "\n",
+                Format::Json => text::json(&ocsf::event(&entry).to_string()) + "\n",
                 Format::Raw => text::json(&String::from_utf8_lossy(line)) + "\n",
             })?;
             shown += 1;

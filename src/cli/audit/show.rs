@@ -1,12 +1,7 @@
-//! A record for people, and as an OCSF event. Pure.
-
-use jiff::Timestamp;
-use serde_json::{Value, json};
+//! A record for people. Pure.
 
 use crate::{audit::entry::Entry, cli::text};
-
-/// The version of OCSF whose names and numbers records have.
-const OCSF: &str = "1.3.0";
+use jiff::Timestamp;
 
 /// One line.
 pub(super) fn line(entry: &Entry) -> String {
@@ -50,33 +45,6 @@ pub(super) fn line(entry: &Entry) -> String {
     text::line(&line) + "\n"
 }
 
-/// What a collector of OCSF events takes: the record, and whence it came as `metadata`.
-pub(super) fn ocsf(entry: &Entry) -> Value {
-    let mut event = serde_json::to_value(&entry.record).unwrap_or_default();
-    let record = &entry.record;
-    let class = u64::from(record.class_uid);
-    if let Some(fields) = event.as_object_mut() {
-        fields.insert("category_uid".into(), json!(class / 1000));
-        fields.insert("type_uid".into(), json!(class * 100 + u64::from(record.activity_id)));
-        fields.insert(
-            "metadata".into(),
-            json!({
-                "version": OCSF,
-                "product": {"name": "Glovebox", "version": env!("CARGO_PKG_VERSION")},
-                "sequence": entry.n,
-                "uid": entry.n.to_string(),
-                "logged_time": entry.at,
-                "log_provider": format!("{}/{}", entry.by.role.as_str(), entry.by.pod),
-            }),
-        );
-        // OCSF's actor is an object.
-        if let Some(actor) = fields.remove("actor") {
-            fields.insert("actor".into(), json!({"user": {"name": actor}}));
-        }
-    }
-    event
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,15 +73,5 @@ mod tests {
         );
         let hostile = line(&entry("\u{1b}[2J\nx"));
         assert!(!hostile.trim_end().contains(['\u{1b}', '\n']), "{hostile:?}");
-    }
-
-    #[test]
-    fn an_event_is_ocsfs() {
-        let event = ocsf(&entry("evil.example"));
-        assert_eq!(event["type_uid"], 400_105);
-        assert_eq!(event["category_uid"], 4);
-        assert_eq!(event["metadata"]["sequence"], 7);
-        assert_eq!(event["actor"]["user"]["name"], "ada");
-        assert_eq!(event["metadata"]["log_provider"], "gateway/gateway-1");
     }
 }

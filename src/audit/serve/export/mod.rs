@@ -1,0 +1,180 @@
+//! Hands the trail on to collectors: each entry, in order, at least once. Where each collector is, is kept beside the trail.
+//!
+//! Must never hold up the writer, and never go on behind an entry that was not taken.
+
+mod send;
+mod shape;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use axum::http::Uri;
+use tokio::sync::watch;
+
+use self::{send::Way, shape::Shape};
+use super::read;
+use crate::audit::{
+    directory::Directory,
+    entry::Entry,
+    walk::{SEGMENT_ENTRIES, lines},
+    writer::Committed,
+};
+
+/// Most entries at once.
+const MOST: usize = 500;
+/// What comes close together goes together.
+const GATHER: Duration = Duration::from_millis(200);
+/// Between two attempts, at first and at last.
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// Where records go besides the trail.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ExportOptions {
+    /// Hand records on to this URL: POST of {"events": [...], "checkpoint": "..."}, the events as OCSF has them.
+    #[arg(long, value_name = "URL")]
+    pub export_webhook: Option<Uri>,
+    /// Token for it, sent as Authorization: Bearer. Read again for each request.
+    #[arg(long, value_name = "FILE", requires = "export_webhook")]
+    pub export_webhook_token: Option<PathBuf>,
+    /// Hand records on to a collector of OpenTelemetry logs, by HTTP with JSON, such as `https://collector:4318/v1/logs`.
+    #[arg(long, value_name = "URL")]
+    pub export_otlp: Option<Uri>,
+    /// Token for it, sent as Authorization: Bearer. Read again for each request.
+    #[arg(long, value_name = "FILE", requires = "export_otlp")]
+    pub export_otlp_token: Option<PathBuf>,
+    /// Whom to trust for both, as PEM. Absent: those that the web trusts.
+    #[arg(long, value_name = "FILE")]
+    pub export_ca: Option<PathBuf>,
+}
+
+impl ExportOptions {
+    /// The collectors.
+    ///
+    /// # Errors
+    /// What is wrong with an option.
+    pub(super) fn collectors(&self) -> anyhow::Result<Vec<Collector>> {
+        let wanted = [
+            (Shape::Webhook, &self.export_webhook, &self.export_webhook_token),
+            (Shape::Otlp, &self.export_otlp, &self.export_otlp_token),
+        ];
+        let mut all = Vec::new();
+        for (shape, url, token) in wanted {
+            if let Some(url) = url {
+                let way = Way::new(url.clone(), token.clone(), self.export_ca.clone());
+                let way = way.with_context(|| format!("--export-{}", shape.as_str()))?;
+                all.push(Collector { shape, way, lag: Arc::default() });
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// One that takes records.
+pub(super) struct Collector {
+    shape: Shape,
+    way: Way,
+    /// How many entries it has not taken.
+    lag: Arc<std::sync::atomic::AtomicU64>,
+}
+
+/// How far behind a collector is, for metrics.
+#[derive(Clone)]
+pub(super) struct Lag(&'static str, Arc<std::sync::atomic::AtomicU64>);
+
+impl Lag {
+    /// The collector's name, and how many entries it has not taken.
+    pub(super) fn read(&self) -> (&'static str, u64) {
+        (self.0, self.1.load(std::sync::atomic::Ordering::Relaxed))
+    }
+}
+
+impl Collector {
+    pub(super) fn lag(&self) -> Lag {
+        Lag(self.shape.as_str(), self.lag.clone())
+    }
+
+    /// Hands over for ever, from where it was.
+    pub(super) async fn follow(
+        self,
+        directory: Directory,
+        mut committed: watch::Receiver<Arc<Committed>>,
+    ) -> anyhow::Result<()> {
+        let cursor = directory.file(&format!("cursor-{}", self.shape.as_str()));
+        let mut next = read_cursor(&cursor)?;
+        loop {
+            let now = committed.borrow_and_update().clone();
+            // A trail that was begun anew is handed on from its beginning.
+            next = if next > now.size { 0 } else { next };
+            while next < now.size {
+                self.lag.store(now.size - next, std::sync::atomic::Ordering::Relaxed);
+                let (from, now, directory) = (next, now.clone(), directory.clone());
+                let read = tokio::task::spawn_blocking(move || some(&directory, from, &now)).await?;
+                let (entries, after) = read.context("the trail can't be read")?;
+                if !entries.is_empty() {
+                    self.until_taken(&entries).await;
+                }
+                next = after;
+                write_cursor(&cursor, next)?;
+            }
+            self.lag.store(0, std::sync::atomic::Ordering::Relaxed);
+            if committed.changed().await.is_err() {
+                return Ok(());
+            }
+            tokio::time::sleep(GATHER).await;
+        }
+    }
+
+    async fn until_taken(&self, entries: &[Entry]) {
+        let body = self.shape.body(entries);
+        let mut pause = RETRY.0;
+        while let Err(error) = self.way.send(body.clone()).await {
+            let (collector, error) = (self.shape.as_str(), format!("{error:#}"));
+            tracing::warn!(
+                collector,
+                error,
+                entries = entries.len(),
+                "records are not taken, and are offered again"
+            );
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY.1);
+        }
+    }
+}
+
+/// Entries from this one on, of one segment, and where the next begin. What was removed is left out.
+fn some(directory: &Directory, from: u64, committed: &Committed) -> std::io::Result<(Vec<Entry>, u64)> {
+    let first = from / SEGMENT_ENTRIES * SEGMENT_ENTRIES;
+    let end = (first + SEGMENT_ENTRIES).min(committed.size);
+    let bytes = match read::segment(directory, first, committed) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((Vec::new(), end)),
+        bytes => bytes?,
+    };
+    let skipped = usize::try_from(from - first).unwrap_or(usize::MAX);
+    let all = lines(&bytes).filter(|(_, line)| line.first() == Some(&b'{')).skip(skipped).take(MOST);
+    let entries: Vec<Entry> = all
+        .map(|(_, line)| Entry::read(line).map_err(std::io::Error::other))
+        .collect::<std::io::Result<_>>()?;
+    let after = from + entries.len() as u64;
+    Ok((entries, after))
+}
+
+fn read_cursor(file: &std::path::Path) -> anyhow::Result<u64> {
+    match std::fs::read_to_string(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+        text => {
+            let text = text.with_context(|| format!("can't read {}", file.display()))?;
+            text.trim().parse().with_context(|| format!("{} has no number", file.display()))
+        }
+    }
+}
+
+/// Half a number never stands in the place of a whole one. After a crash the last batch may be handed on again.
+fn write_cursor(file: &std::path::Path, next: u64) -> anyhow::Result<()> {
+    let part = file.with_extension("part");
+    std::fs::write(&part, next.to_string())?;
+    std::fs::rename(&part, file)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

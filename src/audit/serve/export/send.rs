@@ -1,0 +1,129 @@
+//! One request to a collector, over a connection of its own: batches are few, and nothing that hangs outlives its time.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, bail, ensure};
+use axum::{
+    body::{Body, Bytes},
+    http::{HeaderValue, Request, Uri, header, uri::Scheme},
+};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+
+use crate::audit::printable;
+
+/// How long a request may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How much of an answer is read.
+const MOST_ANSWER: usize = 64 * 1024;
+
+/// How a collector is reached.
+pub(super) struct Way {
+    url: Uri,
+    host: String,
+    port: u16,
+    tls: bool,
+    token: Option<PathBuf>,
+    ca: Option<PathBuf>,
+}
+
+impl Way {
+    pub(super) fn new(url: Uri, token: Option<PathBuf>, ca: Option<PathBuf>) -> anyhow::Result<Self> {
+        let tls = match url.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTPS => true,
+            Some(scheme) if *scheme == Scheme::HTTP => false,
+            _ => bail!("expected a URL that begins with https:// or http://"),
+        };
+        let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        ensure!(!host.is_empty(), "the URL has no host");
+        ensure!(
+            url.authority().is_none_or(|all| !all.as_str().contains('@')),
+            "a password in a URL is in every listing of processes: name a token's file"
+        );
+        ensure!(
+            tls || token.is_none(),
+            "without TLS whoever sees the network could read the token; use https://"
+        );
+        let port = url.port_u16().unwrap_or(if tls { 443 } else { 80 });
+        let way = Self { url, host, port, tls, token, ca };
+        way.roots()?;
+        way.authorization()?;
+        Ok(way)
+    }
+
+    fn roots(&self) -> anyhow::Result<RootCertStore> {
+        let Some(file) = &self.ca else {
+            return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
+        };
+        let text = std::fs::read(file).with_context(|| format!("can't read {}", file.display()))?;
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&text) {
+            roots.add(certificate.ok().context("this is no PEM")?).context("a certificate can't be used")?;
+        }
+        ensure!(!roots.is_empty(), "{} has no certificate as PEM", file.display());
+        Ok(roots)
+    }
+
+    fn authorization(&self) -> anyhow::Result<Option<HeaderValue>> {
+        let Some(file) = &self.token else { return Ok(None) };
+        let text = std::fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))?;
+        let value = HeaderValue::try_from(format!("Bearer {}", text.trim()));
+        let mut value = value.ok().with_context(|| format!("{} has no token", file.display()))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+
+    /// Sends a batch; it is taken if the answer says so.
+    pub(super) async fn send(&self, body: Bytes) -> anyhow::Result<()> {
+        let sent = async {
+            let tcp = TcpStream::connect((self.host.as_str(), self.port)).await.context("connect")?;
+            if !self.tls {
+                return self.exchange(tcp, body).await;
+            }
+            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+            let config = ClientConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()?
+                .with_root_certificates(self.roots()?)
+                .with_no_client_auth();
+            let name = ServerName::try_from(self.host.clone()).context("the host is no name")?;
+            let tls = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.context("TLS")?;
+            self.exchange(tls, body).await
+        };
+        timeout(PATIENCE, sent).await.context("no answer in time")?
+    }
+
+    async fn exchange(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        body: Bytes,
+    ) -> anyhow::Result<()> {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let path = self.url.path_and_query().map_or("/", |path| path.as_str());
+        let authority = self.url.authority().map_or(self.host.as_str(), |authority| authority.as_str());
+        let mut request = Request::post(path)
+            .header(header::HOST, authority)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::CONNECTION, "close");
+        if let Some(token) = self.authorization()? {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        let answer = sender.send_request(request.body(Body::from(body))?).await?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(());
+        }
+        let said = axum::body::to_bytes(Body::new(answer.into_body()), MOST_ANSWER).await.unwrap_or_default();
+        bail!("status {status}: {}", printable(&String::from_utf8_lossy(&said), 200));
+    }
+}
