@@ -29,7 +29,7 @@ const SLOW_START: SignedDuration = SignedDuration::from_secs(9);
 /// How many idle sandboxes there are, and how long they are watched.
 const IDLE: usize = 100;
 /// How many start at a time: what a crowd at once does to a node is not what is measured here.
-const AT_ONCE: usize = 12;
+const AT_ONCE: usize = 20;
 const WATCHED: Duration = Duration::from_secs(60);
 
 pub(super) fn cases(cases: &mut Cases) {
