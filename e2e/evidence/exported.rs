@@ -20,6 +20,7 @@ const TRAIL: &str = "glovebox-audit";
 const POLICY: &str = "e2e-collector";
 
 pub(super) async fn exported(test: Arc<Test>) -> Outcome {
+    let person = super::reader(&test).await?;
     let pod = test.ordinary_pod(&test.namespace, "collector", COLLECTOR, &json!({})).await?;
     let address = pods::address(&pod)?;
     let policies: Api<NetworkPolicy> = Api::namespaced(test.client.clone(), &test.controller()?.namespace);
@@ -32,7 +33,7 @@ pub(super) async fn exported(test: Arc<Test>) -> Outcome {
         },
     }))?;
     policies.create(&PostParams::default(), &policy).await?;
-    let done = handed_on(&test, &address).await;
+    let done = handed_on(&test, &person, &address).await;
     // As it was for whoever comes next, also after a failure.
     set(&test, None).await?;
     policies.delete(POLICY, &DeleteParams::default()).await?;
@@ -64,9 +65,8 @@ async fn set(test: &Test, url: Option<&str>) -> Result<()> {
         .map(|_| ())
 }
 
-async fn handed_on(test: &Test, address: &str) -> Outcome {
+async fn handed_on(test: &Test, person: &Person, address: &str) -> Outcome {
     set(test, Some(&format!("http://{address}:8080/in"))).await?;
-    let person = Person::admin(test)?;
     test.running(Runtime::Runc, "watched", &json!({})).await?;
     person.glovebox(&["exec", "watched", "--", "true"]).await?.is(0)?;
     let pods: Api<Pod> = test.api();

@@ -31,8 +31,9 @@ const FLAG: &str = "--audit-fail-closed";
 pub(super) async fn killed(test: Arc<Test>) -> Outcome {
     test.local()?;
     test.world().await?;
+    let person = super::reader(&test).await?;
     set(&test, true).await?;
-    let done = acts(&test).await;
+    let done = acts(&test, &person).await;
     // As it was for whoever comes next, also after a failure.
     set(&test, false).await?;
     done
@@ -41,35 +42,38 @@ pub(super) async fn killed(test: Arc<Test>) -> Outcome {
 /// Whether gateway and session refuse what can't be recorded.
 async fn set(test: &Test, closed: bool) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(test.client.clone(), &test.controller()?.namespace);
-    for name in ["glovebox-gateway", "glovebox-session"] {
-        let found = deployments.get(name).await?;
-        let container = found.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()?.containers.first());
-        let container = container.context("a Deployment without a container")?;
-        let mut arguments = container.args.clone().unwrap_or_default();
-        arguments.retain(|argument| argument != FLAG);
-        if closed {
-            arguments.push(FLAG.into());
-        }
-        let pod = json!({"containers": [{"name": container.name, "args": arguments}]});
-        let patch = json!({"spec": {"template": {"spec": pod}}});
-        deployments.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
-        let renewed = |deployment: Option<&Deployment>| {
-            deployment.is_some_and(|deployment| {
-                let (Some(spec), Some(status)) = (&deployment.spec, &deployment.status) else { return false };
-                status.observed_generation == deployment.metadata.generation
-                    && status.updated_replicas == spec.replicas
-                    && status.replicas == spec.replicas
-                    && status.ready_replicas == spec.replicas
-            })
-        };
-        let what = format!("{name} is renewed");
-        wait::until_within(deployments.clone(), name, &what, 3 * wait::PATIENCE, renewed).await?;
-    }
-    Ok(())
+    future::try_join_all(
+        ["glovebox-gateway", "glovebox-session"].map(|name| renew(&deployments, name, closed)),
+    )
+    .await
+    .map(drop)
 }
 
-async fn acts(test: &Arc<Test>) -> Outcome {
-    let person = Person::admin(test)?;
+async fn renew(deployments: &Api<Deployment>, name: &str, closed: bool) -> Result<()> {
+    let found = deployments.get(name).await?;
+    let container = found.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()?.containers.first());
+    let container = container.context("a Deployment without a container")?;
+    let mut arguments = container.args.clone().unwrap_or_default();
+    arguments.retain(|argument| argument != FLAG);
+    if closed {
+        arguments.push(FLAG.into());
+    }
+    let pod = json!({"containers": [{"name": container.name, "args": arguments}]});
+    let patch = json!({"spec": {"template": {"spec": pod}}});
+    deployments.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
+    let renewed = |deployment: Option<&Deployment>| {
+        deployment.is_some_and(|deployment| {
+            let (Some(spec), Some(status)) = (&deployment.spec, &deployment.status) else { return false };
+            let counted = [status.updated_replicas, status.replicas, status.ready_replicas];
+            status.observed_generation == deployment.metadata.generation
+                && counted.iter().all(|count| *count == spec.replicas)
+        })
+    };
+    let what = format!("{name} is renewed");
+    wait::until_within(deployments.clone(), name, &what, 3 * wait::PATIENCE, renewed).await.map(|_| ())
+}
+
+async fn acts(test: &Arc<Test>, person: &Person) -> Outcome {
     let rule = json!({"name": "opaque", "hosts": ["allowed.example"], "protocol": "TCP"});
     let spec = json!({"command": ["python3", "-c", CONNECTS], "egress": {"allow": [rule]}, "ttl": "15m"});
     let connects = test.running(Runtime::Runc, "connects", &spec).await?;
@@ -85,9 +89,9 @@ async fn acts(test: &Arc<Test>) -> Outcome {
         said.lines().find_map(|line| line.strip_prefix("ids ")).context("no ids")?.split(' ').collect();
     println!("figure: {opened} connections and {} calls, {kills} processes killed", ids.len());
     ensure!(opened >= CONNECTIONS && ids.len() == ANSWERS, "{opened} connections, {} calls", ids.len());
-    let recorded = of_sandbox(&person, &connects, "EgressOpened").await?.len() as u64;
+    let recorded = of_sandbox(person, &connects, "EgressOpened").await?.len() as u64;
     ensure!(recorded >= opened, "{opened} connections were opened, and {recorded} are on the record");
-    let begun = of_sandbox(&person, &calls, "CallStarted").await?;
+    let begun = of_sandbox(person, &calls, "CallStarted").await?;
     let begun: BTreeSet<&str> = begun.iter().filter_map(|call| call["process"]["uid"].as_str()).collect();
     let missing: Vec<_> = ids.difference(&begun).collect();
     ensure!(missing.is_empty(), "calls that were answered and are not on the record: {missing:?}");

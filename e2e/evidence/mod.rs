@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use glovebox::api::AgentSandbox;
+use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
@@ -38,6 +39,13 @@ pub(crate) fn alone(cases: &mut Cases) {
     cases.add("alone::evidence::a_collector_gets_all_of_it_in_order", 500, exported::exported);
 }
 
+/// Somebody who may read all of a trail, where there is one.
+async fn reader(test: &Test) -> Result<Person> {
+    let sets: Api<StatefulSet> = Api::namespaced(test.client.clone(), &test.controller()?.namespace);
+    sets.get_opt("glovebox-audit").await?.ok_or_else(|| skip("needs the chart's audit.enabled"))?;
+    Person::admin(test)
+}
+
 /// What `audit query` finds, as OCSF events.
 async fn query(person: &Person, arguments: &[&str]) -> Result<Vec<Value>> {
     let ended = person.glovebox(&[&["audit", "query", "-o", "json"], arguments].concat()).await?;
@@ -57,7 +65,7 @@ fn one<'a>(all: &'a [Value], act: &str) -> Result<&'a Value> {
 
 async fn life(test: Arc<Test>, runtime: Runtime) -> Outcome {
     test.world().await?;
-    let person = Person::admin(&test)?;
+    let person = reader(&test).await?;
     let spec = json!({
         "command": ["sh", "-c", "echo begun; until test -e /workspace/end; do sleep 0.2; done; exit 3"],
         "egress": {"allow": [{"name": "index", "hosts": ["allowed.example"]}]},
@@ -154,7 +162,7 @@ fn judge(all: &[Value], runtime: Runtime) -> Result<()> {
 }
 
 async fn rights(test: Arc<Test>) -> Outcome {
-    let admin = Person::admin(&test)?;
+    let admin = reader(&test).await?;
     let read = async |token: &str, arguments: &[&str]| {
         let file = admin.file("token", token)?;
         admin.glovebox(&[&["audit", "query", "--audit-token-file", &file], arguments].concat()).await
@@ -208,7 +216,7 @@ impl Copy {
 type Attack<'a> = dyn Fn(&mut Vec<String>) + Sync + 'a;
 
 async fn tampering(test: Arc<Test>) -> Outcome {
-    let person = Person::admin(&test)?;
+    let person = reader(&test).await?;
     // So that there is something behind the place.
     test.running(Runtime::Runc, "first", &json!({})).await?;
     person.glovebox(&["exec", "first", "--", "true"]).await?.is(0)?;
@@ -249,7 +257,7 @@ async fn tampering(test: Arc<Test>) -> Outcome {
 
 async fn standard(test: Arc<Test>) -> Outcome {
     test.local().map_err(|_| skip("needs Go, with which the local cluster is built"))?;
-    let person = Person::admin(&test)?;
+    let person = reader(&test).await?;
     let copy = Copy::take(&person).await?;
     let number: Value =
         serde_json::from_str(copy.lines.iter().rfind(|line| line.starts_with('{')).context("no entry")?)?;

@@ -41,7 +41,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 /// How long the last records have at the end.
 const LAST_MOMENT: Duration = Duration::from_secs(3);
 /// The token is made anew by the kubelet well before its end; a connection is made anew to show the new one.
-const CONNECTION_AGE: Duration = Duration::from_secs(300);
+pub(super) const CONNECTION_AGE: Duration = Duration::from_secs(300);
 
 /// How a producer reaches the trail.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -28,6 +28,8 @@ const E2E: &str = "e2e";
 
 /// The tests of the end-to-end suite that are about calls, files and logs, and who asks for them.
 const SESSION: [&str; 3] = ["session::", "cli::", "client::"];
+/// The tests of the end-to-end suite that are about the record.
+const EVIDENCE: [&str; 1] = ["evidence::"];
 /// The tests of the end-to-end suite that attack the gateway and the fence.
 const CONFORMANCE: [&str; 2] = ["conformance::", "alone::fence::"];
 
@@ -39,7 +41,7 @@ pub(crate) struct TestArgs {
     #[command(flatten)]
     proxy: ProxyArgs,
     /// Nothing for all suites; `check`, `unit`, `python`, `chart` or `e2e` for one, followed by names for single tests of it; or only
-    /// names. `session` is the part of `e2e` about calls, files and logs, the command line and the client for Python. `conformance` is the part of `e2e` that attacks the gateway and the fence; it ends with a table.
+    /// names. `session` is the part of `e2e` about calls, files and logs, the command line and the client for Python. `evidence` is that about the record. `conformance` is the part of `e2e` that attacks the gateway and the fence; it ends with a table.
     #[arg(value_name = "SUITE|NAME")]
     what: Vec<String>,
 }
@@ -52,12 +54,14 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
             .map_or(Ok(()), |suite| close(&[suite]));
     }
     let (conformance, session) = (CONFORMANCE.map(str::to_owned), SESSION.map(str::to_owned));
+    let evidence = EVIDENCE.map(str::to_owned);
     let (suite, names) = match args.what.split_first() {
         None => (None, &[][..]),
         Some((first, rest)) if ["check", "unit", "python", "chart", "e2e"].contains(&first.as_str()) => {
             (Some(first.as_str()), rest)
         }
         Some((first, [])) if first == "session" => (Some("e2e"), session.as_slice()),
+        Some((first, [])) if first == "evidence" => (Some("e2e"), evidence.as_slice()),
         Some((first, [])) if first == "conformance" => (Some("e2e"), conformance.as_slice()),
         Some(_) => (Some("names"), args.what.as_slice()),
     };

@@ -15,7 +15,10 @@ use super::{
     store::Store,
 };
 use crate::{
-    audit::note::{Signer, is_name},
+    audit::{
+        note::{Signer, is_name},
+        sender::CONNECTION_AGE,
+    },
     kubernetes,
     session::{
         Timing,
@@ -61,13 +64,16 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         let (client, authority) = (client.clone(), authority.clone());
         tokio::spawn(clients::follow(client, authority, metrics.clone(), stop.clone()));
     }
-    let reviewer =
-        |audiences| Reviewer::new(client.clone(), audiences, authority.clone(), &timing, metrics.clone());
+    let reviewer = |audiences, timing: &Timing| {
+        Reviewer::new(client.clone(), audiences, authority.clone(), timing, metrics.clone())
+    };
+    // While the API server is away, whoever produces records goes on to be known for as long as a connection of theirs lasts.
+    let patient = Timing { believed: CONNECTION_AGE, ..timing };
     let producers: HashMap<_, _> =
         options.producers.iter().map(|producer| (producer.user.clone(), producer.role)).collect();
     let app = Arc::new(App {
-        producing: reviewer(vec![options.audience.clone()]),
-        reading: reviewer(Vec::new()),
+        producing: reviewer(vec![options.audience.clone()], &patient),
+        reading: reviewer(Vec::new(), &timing),
         producers,
         keys,
         readers: routes::readers(),
