@@ -1,10 +1,11 @@
 //! The process: opens the trail before it listens, and ends when it does not know what the disk holds.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use arc_swap::ArcSwap;
 use ed25519_dalek::{SigningKey, pkcs8::DecodePrivateKey as _};
+use kube::Client;
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -51,10 +52,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let clients = options.client_certificates.then(|| authority.clone());
     let files = Files::new(options.tls_cert.clone(), options.tls_key.clone(), clients);
     let tls = Arc::new(ArcSwap::from_pointee(files.read()?));
-    let listener = TcpListener::bind(options.listen).await;
-    let listener = listener.with_context(|| format!("--listen: can't listen on {}", options.listen))?;
-    let admin = TcpListener::bind(options.admin).await;
-    let admin = admin.with_context(|| format!("--admin: can't listen on {}", options.admin))?;
+    let listener = listener("--listen", options.listen).await?;
+    let admin = self::listener("--admin", options.admin).await?;
     let keep = options.keep.as_ref().map(crate::api::Quantity::units).transpose().context("--keep")?;
     let (store, mut failed) = Store::open(&options.data, &options.origin, signers, keep)?;
     tracing::info!(size = store.committed.borrow().size, "the trail is open");
@@ -64,41 +63,13 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         let (client, authority) = (client.clone(), authority.clone());
         tokio::spawn(clients::follow(client, authority, metrics.clone(), stop.clone()));
     }
-    let reviewer = |audiences, timing: &Timing| {
-        Reviewer::new(client.clone(), audiences, authority.clone(), timing, metrics.clone())
-    };
-    // While the API server is away, whoever produces records goes on to be known for as long as a connection of theirs lasts.
-    let patient = Timing { believed: CONNECTION_AGE, ..timing };
-    let producers: HashMap<_, _> =
-        options.producers.iter().map(|producer| (producer.user.clone(), producer.role)).collect();
-    let app = Arc::new(App {
-        producing: reviewer(vec![options.audience.clone()], &patient),
-        reading: reviewer(Vec::new(), &timing),
-        producers,
-        keys,
-        readers: routes::readers(),
-        store,
-    });
+    let lags = hand_on(&options, &store)?;
+    let committed = store.committed.clone();
+    let app = Arc::new(app(&options, store, keys, &client, &authority, &metrics));
     let door = Door { tls: Some(tls.clone()), router: routes::router(&app), timing, stop: stop.clone() };
     let (tasks, health) = (TaskTracker::new(), Health::default());
-    tasks.spawn(listen::serve(
-        listener,
-        door,
-        Arc::new(Semaphore::new(MOST_CONNECTIONS)),
-        metrics,
-        tasks.clone(),
-    ));
-    let collectors = options.export.collectors()?;
-    let lags: Vec<Lag> = collectors.iter().map(Collector::lag).collect();
-    for collector in collectors {
-        let (directory, committed) = (app.store.directory.clone(), app.store.committed.clone());
-        tokio::spawn(async move {
-            if let Err(error) = collector.follow(directory, committed).await {
-                tracing::error!(error = format!("{error:#}"), "records are not handed on any more");
-            }
-        });
-    }
-    let committed = app.store.committed.clone();
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    tasks.spawn(listen::serve(listener, door, places, metrics, tasks.clone()));
     let render = move || figures(committed.borrow().size, &lags);
     tokio::spawn(http::serve(admin, health.clone(), render, axum::Router::new(), stop.clone()));
     tokio::spawn(async move { files.follow(timing.renew, &tls).await });
@@ -116,6 +87,49 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     tasks.close();
     let _ = tokio::time::timeout(timing.guard, tasks.wait()).await;
     Ok(())
+}
+
+async fn listener(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("{flag}: can't listen on {address}"))
+}
+
+fn app(
+    options: &Options,
+    store: Store,
+    keys: String,
+    client: &Client,
+    authority: &Arc<Authority>,
+    metrics: &Arc<Metrics>,
+) -> App {
+    let reviewer = |audiences, timing: &Timing| {
+        Reviewer::new(client.clone(), audiences, authority.clone(), timing, metrics.clone())
+    };
+    // While the API server is away, whoever produces records goes on to be known for as long as a connection of theirs lasts.
+    let patient = Timing { believed: CONNECTION_AGE, ..Timing::default() };
+    let producers = options.producers.iter().map(|producer| (producer.user.clone(), producer.role)).collect();
+    App {
+        producing: reviewer(vec![options.audience.clone()], &patient),
+        reading: reviewer(Vec::new(), &Timing::default()),
+        producers,
+        keys,
+        readers: routes::readers(),
+        store,
+    }
+}
+
+/// Hands records on to the collectors, for as long as the process lives.
+fn hand_on(options: &Options, store: &Store) -> anyhow::Result<Vec<Lag>> {
+    let collectors = options.export.collectors()?;
+    let lags = collectors.iter().map(Collector::lag).collect();
+    for collector in collectors {
+        let (directory, committed) = (store.directory.clone(), store.committed.clone());
+        tokio::spawn(async move {
+            if let Err(error) = collector.follow(directory, committed).await {
+                tracing::error!(error = format!("{error:#}"), "records are not handed on any more");
+            }
+        });
+    }
+    Ok(lags)
 }
 
 /// As OpenMetrics has it. Labels are names of ours.
