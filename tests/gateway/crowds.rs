@@ -158,7 +158,8 @@ async fn connections_that_were_turned_away_take_no_room() {
 /// Fifteen hundred heads that never end, of fifteen sandboxes, while another one works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heads_that_drip_leave_good_traffic_alone() {
-    let world = World::busy().await;
+    let limits = Limits { new_connections: Rate::new(10_000, 10_000), ..Limits::default() };
+    let world = World::with(timing(), limits, 2).await;
     let drippers: Vec<(IpAddr, Arc<Tenant>)> =
         (120..135).map(|at| (address(at), world.sandbox(&format!("d{at}"), address(at)))).collect();
     let mut drips = JoinSet::new();

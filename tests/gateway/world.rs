@@ -18,7 +18,6 @@ use glovebox::{
         config::{Timing, Transport, Upstream},
         directory::Directory,
         entry::Entry,
-        limit::Rate,
         reason::Refusal,
         resolve::Checker,
         serve,
@@ -162,12 +161,6 @@ fn authority_of_our_own() -> (Ca, rustls::RootCertStore) {
 impl World {
     pub(crate) async fn new() -> Self {
         Self::with(timing(), Limits::default(), 2).await
-    }
-
-    /// One that is asked as fast as a machine can: nothing is refused for coming too fast, which would look like any other refusal.
-    pub(crate) async fn busy() -> Self {
-        let new_connections = Rate::new(100_000, 100_000);
-        Self::with(timing(), Limits { new_connections, ..Limits::default() }, 2).await
     }
 
     pub(crate) async fn with(timing: Timing, limits: Limits, drain_seconds: u16) -> Self {
