@@ -199,8 +199,14 @@ impl Copy {
             .filter(|path| path.extension().is_some_and(|end| end == "jsonl"))
             .collect();
         segments.sort();
-        let segment = segments.pop().context("a trail without a segment")?;
-        let lines = fs::read_to_string(&segment)?.lines().map(ToOwned::to_owned).collect();
+        // One that was just begun has too little in it to be attacked.
+        let read = |segment: PathBuf| {
+            let lines: Vec<String> =
+                fs::read_to_string(&segment).ok()?.lines().map(ToOwned::to_owned).collect();
+            (lines.len() > 8).then_some((segment, lines))
+        };
+        let found = segments.into_iter().rev().find_map(read);
+        let (segment, lines) = found.context("a trail with next to nothing in it")?;
         Ok(Self { folder, segment, lines })
     }
 
