@@ -8,6 +8,8 @@
 
 #[path = "common/gateway.rs"]
 mod common;
+#[path = "common/cpu.rs"]
+mod cpu;
 #[path = "common/ended.rs"]
 mod ended;
 #[path = "egress/load.rs"]
@@ -97,14 +99,8 @@ impl Gateway {
         Ok(Self { process, port })
     }
 
-    /// CPU of all its threads, in microseconds.
     fn cpu(&self) -> Result<f64> {
-        let mut nanos = 0.0;
-        for thread in std::fs::read_dir(format!("/proc/{}/task", self.process.child.id()))? {
-            let text = std::fs::read_to_string(thread?.path().join("schedstat"))?;
-            nanos += text.split(' ').next().context("schedstat is short")?.parse::<f64>()?;
-        }
-        Ok(nanos / 1000.0)
+        cpu::micros(self.process.child.id())
     }
 
     /// What a connection costs.

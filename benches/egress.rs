@@ -11,6 +11,8 @@
 
 #[path = "common/gateway.rs"]
 mod common;
+#[path = "common/cpu.rs"]
+mod cpu;
 #[path = "common/ended.rs"]
 mod ended;
 #[path = "egress/load.rs"]

@@ -52,6 +52,9 @@ pub mod telemetry;
 /// A fake API server with faults, a node and a clock, and checks written apart from the code. Tests only.
 #[cfg(feature = "testkit")]
 pub mod testkit;
+/// Whom a role trusts when it connects, and the TLS that takes nothing less.
+#[cfg(feature = "evidence")]
+pub mod trust;
 /// When a sandbox was last used: how replicas of gateway and session say it, and how the controller asks.
 #[cfg(feature = "role")]
 #[cfg_attr(

@@ -3,17 +3,22 @@
 use std::{
     fmt::Write as _,
     io::IsTerminal as _,
+    net::SocketAddr,
     sync::atomic::{AtomicI64, AtomicU64},
     time::Duration,
 };
 
+use anyhow::Context as _;
 use jiff::Timestamp;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::{EnvFilter, fmt::time::SystemTime};
 
@@ -43,6 +48,18 @@ pub fn log(format: LogFormat) {
         LogFormat::Json => builder.json().flatten_event(true).init(),
         LogFormat::Human => builder.init(),
     }
+}
+
+/// Listens at the address of a flag.
+///
+/// # Errors
+/// Which it is, when it can't be listened on.
+#[cfg_attr(
+    not(any(feature = "gateway", feature = "session")),
+    allow(dead_code, reason = "the controller has one address, and says so itself")
+)]
+pub(crate) async fn listener(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("{flag}: can't listen on {address}"))
 }
 
 /// Cancels `stop` at SIGTERM or SIGINT.

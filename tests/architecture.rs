@@ -123,6 +123,7 @@ const FORBIDDEN: &[(&str, &[&str], &str)] = &[
         ],
         "a person gets what the API server and the session give, and what is printed is escaped in one place",
     ),
+    ("trust", &["crate::"], "everybody who connects asks it, so it asks nobody"),
     (
         "audit",
         &[

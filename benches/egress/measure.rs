@@ -2,9 +2,9 @@
 
 use std::{cell::RefCell, time::Duration};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
-use super::{others::Other, process::Process, report::Rows};
+use super::{cpu, others::Other, process::Process, report::Rows};
 
 /// Where the proxies run.
 pub(crate) const PROXY_CORE: usize = 0;
@@ -113,17 +113,8 @@ impl Proxy {
         })
     }
 
-    /// User and system time of its threads, in microseconds: the sum of both as the scheduler counts it, since `stat` has it in
-    /// hundredths of a second.
     fn cpu(&self) -> Result<f64> {
-        let id = self.process.borrow().child.id();
-        let mut nanos = 0.0;
-        for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
-            let text = std::fs::read_to_string(thread?.path().join("schedstat"))?;
-            let (on_cpu, _) = text.split_once(' ').context("/proc/*/task/*/schedstat is short")?;
-            nanos += on_cpu.parse::<f64>()?;
-        }
-        Ok(nanos / 1000.0)
+        cpu::micros(self.process.borrow().child.id())
     }
 
     fn resident_kib(&self) -> Result<f64> {

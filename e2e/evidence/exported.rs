@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod, networking::v1::NetworkPolicy};
 use kube::{
     Api,
-    api::{DeleteParams, LogParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, LogParams, PatchParams, PostParams},
 };
 use serde_json::json;
 
+use super::with_flag;
 use crate::{
     cli::Person,
     harness::{Outcome, Runtime, Test, pods, wait},
@@ -17,6 +18,7 @@ use crate::{
 
 const COLLECTOR: &str = include_str!("collector.py");
 const TRAIL: &str = "glovebox-audit";
+const FLAG: &str = "--export-webhook";
 const POLICY: &str = "e2e-collector";
 
 pub(super) async fn exported(test: Arc<Test>) -> Outcome {
@@ -44,14 +46,9 @@ pub(super) async fn exported(test: Arc<Test>) -> Outcome {
 async fn set(test: &Test, url: Option<&str>) -> Result<()> {
     let sets: Api<StatefulSet> = Api::namespaced(test.client.clone(), &test.controller()?.namespace);
     let found = sets.get(TRAIL).await?;
-    let container = found.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()?.containers.first());
-    let container = container.context("a StatefulSet without a container")?;
-    let mut arguments = container.args.clone().unwrap_or_default();
-    arguments.retain(|argument| !argument.starts_with("--export-webhook="));
-    arguments.extend(url.map(|url| format!("--export-webhook={url}")));
-    let pod = json!({"containers": [{"name": container.name, "args": arguments}]});
-    let patch = json!({"spec": {"template": {"spec": pod}}});
-    sets.patch(TRAIL, &PatchParams::default(), &Patch::Strategic(patch)).await?;
+    let template = found.spec.as_ref().map(|spec| &spec.template);
+    let patch = with_flag(template, FLAG, url.map(|url| format!("{FLAG}={url}")))?;
+    sets.patch(TRAIL, &PatchParams::default(), &patch).await?;
     let renewed = |set: Option<&StatefulSet>| {
         set.is_some_and(|set| {
             let Some(status) = &set.status else { return false };

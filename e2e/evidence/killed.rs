@@ -8,11 +8,11 @@ use futures::future;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{
     Api, ResourceExt as _,
-    api::{ListParams, Patch, PatchParams},
+    api::{ListParams, PatchParams},
 };
 use serde_json::{Value, json};
 
-use super::{of, query};
+use super::{of, query, with_flag};
 use crate::{
     cli::Person,
     harness::{Outcome, Runtime, Sandbox, Test, random, replicas, wait},
@@ -51,16 +51,9 @@ async fn set(test: &Test, closed: bool) -> Result<()> {
 
 async fn renew(deployments: &Api<Deployment>, name: &str, closed: bool) -> Result<()> {
     let found = deployments.get(name).await?;
-    let container = found.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()?.containers.first());
-    let container = container.context("a Deployment without a container")?;
-    let mut arguments = container.args.clone().unwrap_or_default();
-    arguments.retain(|argument| argument != FLAG);
-    if closed {
-        arguments.push(FLAG.into());
-    }
-    let pod = json!({"containers": [{"name": container.name, "args": arguments}]});
-    let patch = json!({"spec": {"template": {"spec": pod}}});
-    deployments.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
+    let template = found.spec.as_ref().map(|spec| &spec.template);
+    let patch = with_flag(template, FLAG, closed.then(|| FLAG.to_owned()))?;
+    deployments.patch(name, &PatchParams::default(), &patch).await?;
     let renewed = |deployment: Option<&Deployment>| {
         deployment.is_some_and(|deployment| {
             let (Some(spec), Some(status)) = (&deployment.spec, &deployment.status) else { return false };

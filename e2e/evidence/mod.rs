@@ -9,8 +9,8 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use glovebox::api::AgentSandbox;
-use k8s_openapi::api::apps::v1::StatefulSet;
-use kube::{Api, ResourceExt as _};
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PodTemplateSpec};
+use kube::{Api, ResourceExt as _, api::Patch};
 use serde_json::{Value, json};
 
 use crate::{
@@ -44,6 +44,17 @@ async fn reader(test: &Test) -> Result<Person> {
     let sets: Api<StatefulSet> = Api::namespaced(test.client.clone(), &test.controller()?.namespace);
     sets.get_opt("glovebox-audit").await?.ok_or_else(|| skip("needs the chart's audit.enabled"))?;
     Person::admin(test)
+}
+
+/// A patch after which the first container of a template has this flag, with a value or without; or has it not.
+fn with_flag(template: Option<&PodTemplateSpec>, flag: &str, wanted: Option<String>) -> Result<Patch<Value>> {
+    let container = template.and_then(|template| template.spec.as_ref()?.containers.first());
+    let container = container.context("a template without a container")?;
+    let mut arguments = container.args.clone().unwrap_or_default();
+    arguments.retain(|argument| argument.split('=').next() != Some(flag));
+    arguments.extend(wanted);
+    let pod = json!({"containers": [{"name": container.name, "args": arguments}]});
+    Ok(Patch::Strategic(json!({"spec": {"template": {"spec": pod}}})))
 }
 
 /// What `audit query` finds, as OCSF events.

@@ -64,6 +64,15 @@ impl Quantity {
             .ok_or_else(|| QuantityError(self.0.clone()))
     }
 
+    /// Reads one of whole units, as a command line has it.
+    ///
+    /// # Errors
+    /// What it should be.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let quantity = Self::new(text);
+        quantity.units().map(|_| quantity).map_err(|error| error.to_string())
+    }
+
     /// The amount in whole units, rounded up (memory: bytes).
     ///
     /// # Errors

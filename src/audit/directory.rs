@@ -12,7 +12,8 @@ use super::{
     note::Checkpoint,
     tree::{self, Edge, Hash},
     walk::{
-        Fault, Line, SEGMENT_ENTRIES, SEGMENT_LEVEL, Trust, Walk, lines, segment_first, segment_name, torn,
+        Fault, Line, SEGMENT_ENTRIES, SEGMENT_LEVEL, Trust, Walk, entries, lines, place, segment_first,
+        segment_name, segment_of, torn,
     },
 };
 
@@ -165,7 +166,7 @@ impl Directory {
         let roots = self.roots().map_err(|error| self.unreadable(ROOTS, &error))?;
         let mut walk = Walk::default();
         let oldest = segments.first().copied().unwrap_or_default();
-        let gone = usize::try_from(oldest / SEGMENT_ENTRIES).unwrap_or(usize::MAX);
+        let (_, gone) = place(oldest);
         let short =
             || Found::whole(ROOTS, What::Short { from: roots.len() as u64 * SEGMENT_ENTRIES, to: oldest });
         for root in roots.get(..gone).ok_or_else(short)? {
@@ -182,8 +183,7 @@ impl Directory {
                 let short = What::Short { from: walk.edge.size(), to: *next };
                 return Err(Found::whole(&segment_name(*first), short));
             }
-            let index = usize::try_from(first / SEGMENT_ENTRIES).unwrap_or(usize::MAX);
-            if let Some(root) = roots.get(index) {
+            if let Some(root) = roots.get(place(*first).1) {
                 let mut expected = before.edge;
                 expected.push_subtree(SEGMENT_LEVEL, *root);
                 if expected != walk.edge {
@@ -195,7 +195,7 @@ impl Directory {
         if known > walk.edge.size() {
             return Err(Found::whole(ROOTS, What::Short { from: walk.edge.size(), to: known }));
         }
-        self.end(&walk, kept, segments.last().copied())?;
+        end(&walk, kept, segments.last().copied())?;
         let (size, last) = (walk.edge.size(), walk.signed.map(|(_, note)| note));
         Ok(Report { size, oldest, checkpoints: walk.checkpoints, last })
     }
@@ -239,49 +239,28 @@ impl Directory {
         Err(Found { file: name, line, offset, what: What::Fault(Fault::Torn) })
     }
 
-    /// What holds at the end alone.
-    #[expect(clippy::unused_self, reason = "beside the others")]
-    fn end(&self, walk: &Walk, kept: &[Checkpoint], last: Option<u64>) -> Result<(), Found> {
-        let file = segment_name(last.unwrap_or_default());
-        let is = walk.edge.size();
-        if let Some(kept) = kept.iter().find(|kept| kept.size > is) {
-            return Err(Found::whole(&file, What::Shorter { says: kept.size, is }));
-        }
-        if walk.vouched() < is {
-            return Err(Found::whole(&file, What::Fault(Fault::Unsigned(walk.vouched()))));
-        }
-        Ok(())
-    }
-
-    /// The root of a range of entries that is a subtree, or the rest behind the last whole one.
+    /// The proof that entry `n` is in a trail of `size`.
     ///
     /// # Errors
     /// When a segment that is needed is not there.
-    pub fn root_of(&self, range: Range<u64>) -> io::Result<Hash> {
-        let (start, end) = (range.start, range.end);
+    pub fn inclusion(&self, n: u64, size: u64) -> io::Result<Vec<Hash>> {
         let roots = self.roots()?;
-        if start / SEGMENT_ENTRIES == (end - 1) / SEGMENT_ENTRIES {
-            let index = usize::try_from(start / SEGMENT_ENTRIES).unwrap_or(usize::MAX);
-            if let Some(root) = roots.get(index).filter(|_| end - start == SEGMENT_ENTRIES) {
-                return Ok(*root);
-            }
-            let leaves = self.leaves(start / SEGMENT_ENTRIES * SEGMENT_ENTRIES)?;
-            let within = |n: u64| usize::try_from(n % SEGMENT_ENTRIES).unwrap_or(usize::MAX);
-            let some = leaves.get(within(start)..=within(end - 1));
-            return some.map(tree::root).ok_or_else(|| io::Error::other("there are not as many entries"));
-        }
+        tree::inclusion(n, size, &mut |range| self.root_of(range, &roots))
+    }
+
+    /// The root of a range of entries that is a subtree, or the rest behind the last whole one.
+    fn root_of(&self, range: Range<u64>, roots: &[Hash]) -> io::Result<Hash> {
         let mut edge = Edge::default();
-        let mut at = start;
-        while at < end {
-            let next = (at + SEGMENT_ENTRIES).min(end);
-            if next - at == SEGMENT_ENTRIES {
-                edge.push_subtree(SEGMENT_LEVEL, self.root_of(at..next)?);
+        let mut at = range.start;
+        while at < range.end {
+            let next = (segment_of(at) + SEGMENT_ENTRIES).min(range.end);
+            let (within, index) = place(at);
+            if let Some(root) = roots.get(index).filter(|_| next - at == SEGMENT_ENTRIES) {
+                edge.push_subtree(SEGMENT_LEVEL, *root);
             } else {
-                let leaves = self.leaves(at)?;
-                let rest = usize::try_from(next - at).unwrap_or(usize::MAX);
-                let some =
-                    leaves.get(..rest).ok_or_else(|| io::Error::other("there are not as many entries"))?;
-                for leaf in some {
+                let leaves = self.leaves(segment_of(at))?;
+                let some = leaves.get(within..=place(next - 1).0);
+                for leaf in some.ok_or_else(|| io::Error::other("there are not as many entries"))? {
                     edge.push(*leaf);
                 }
             }
@@ -299,8 +278,7 @@ impl Directory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             bytes => bytes?,
         };
-        let entries = lines(&bytes).filter(|(_, line)| line.first() == Some(&b'{'));
-        Ok(entries.map(|(_, line)| tree::leaf(line)).collect())
+        Ok(entries(&bytes).map(tree::leaf).collect())
     }
 
     /// The line of an entry.
@@ -308,11 +286,22 @@ impl Directory {
     /// # Errors
     /// When its segment can't be read.
     pub fn line(&self, n: u64) -> io::Result<Option<Vec<u8>>> {
-        let bytes = self.read(n / SEGMENT_ENTRIES * SEGMENT_ENTRIES)?;
-        let mut entries = lines(&bytes).filter(|(_, line)| line.first() == Some(&b'{'));
-        let within = usize::try_from(n % SEGMENT_ENTRIES).unwrap_or(usize::MAX);
-        Ok(entries.nth(within).map(|(_, line)| line.to_vec()))
+        let bytes = self.read(segment_of(n))?;
+        Ok(entries(&bytes).nth(place(n).0).map(<[u8]>::to_vec))
     }
+}
+
+/// What holds at the end alone.
+fn end(walk: &Walk, kept: &[Checkpoint], last: Option<u64>) -> Result<(), Found> {
+    let file = segment_name(last.unwrap_or_default());
+    let is = walk.edge.size();
+    if let Some(kept) = kept.iter().find(|kept| kept.size > is) {
+        return Err(Found::whole(&file, What::Shorter { says: kept.size, is }));
+    }
+    if walk.vouched() < is {
+        return Err(Found::whole(&file, What::Fault(Fault::Unsigned(walk.vouched()))));
+    }
+    Ok(())
 }
 
 impl Found {

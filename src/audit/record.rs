@@ -205,6 +205,12 @@ impl Record {
         }
     }
 
+    /// What it came to: another act of the same thing, at this time.
+    #[must_use]
+    pub fn into_act(self, act: Act, time: i64) -> Self {
+        Self { activity_name: act, class_uid: act.class_uid(), activity_id: act.activity_id(), time, ..self }
+    }
+
     /// It failed, or was refused.
     #[must_use]
     pub fn failed(mut self, reason: impl Into<String>) -> Self {

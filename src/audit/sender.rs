@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use axum::{
     body::{Body, Bytes},
     http::{Request, StatusCode, header},
@@ -13,10 +13,7 @@ use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Client};
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
-};
+use rustls::pki_types::ServerName;
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
 
@@ -24,6 +21,7 @@ use super::{
     Record,
     spool::{Spool, Waiting},
 };
+use crate::trust::Trust;
 
 /// Where records go.
 pub const PATH: &str = "/v1/records";
@@ -96,7 +94,7 @@ impl Recorder {
         let name = ServerName::try_from(host.clone()).context("--audit: the host is none")?;
         let ca = options.audit_ca.clone().context("--audit-ca is needed")?;
         let token = options.audit_token.clone().context("--audit-token is needed")?;
-        roots(&ca)?;
+        trust(&ca)?;
         let boot = boot()?;
         let spool = Arc::new(Spool::default());
         let sender =
@@ -167,16 +165,10 @@ fn boot() -> anyhow::Result<String> {
     Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
 }
 
-fn roots(ca: &std::path::Path) -> anyhow::Result<RootCertStore> {
-    let text = std::fs::read(ca).with_context(|| format!("--audit-ca: can't read {}", ca.display()))?;
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&text) {
-        roots
-            .add(certificate.ok().context("--audit-ca: this is no PEM")?)
-            .context("--audit-ca: a certificate can't be used")?;
-    }
-    ensure!(!roots.is_empty(), "--audit-ca: there is no certificate as PEM in it");
-    Ok(roots)
+fn trust(ca: &std::path::Path) -> anyhow::Result<Trust> {
+    let text =
+        std::fs::read_to_string(ca).with_context(|| format!("--audit-ca: can't read {}", ca.display()))?;
+    Trust::alone(&text).context("--audit-ca")
 }
 
 struct Connection {
@@ -278,11 +270,7 @@ impl Sender {
 
     async fn connect(&self) -> anyhow::Result<Connection> {
         let token = tokio::fs::read_to_string(&self.token).await.context("--audit-token")?;
-        let config =
-            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-                .with_safe_default_protocol_versions()?
-                .with_root_certificates(roots(&self.ca)?)
-                .with_no_client_auth();
+        let config = trust(&self.ca)?.client(&[])?;
         let address = self.place.find(&self.client).await?;
         let tcp = TcpStream::connect((address.as_str(), self.place.port)).await.context("connect")?;
         tcp.set_nodelay(true)?;

@@ -203,6 +203,24 @@ pub fn lines(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     })
 }
 
+/// The lines that are entries, without the checkpoints between them.
+pub fn entries(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    lines(bytes).map(|(_, line)| line).filter(|line| line.first() == Some(&b'{'))
+}
+
+/// The first entry of the segment that this one is in.
+#[must_use]
+pub const fn segment_of(n: u64) -> u64 {
+    n - n % SEGMENT_ENTRIES
+}
+
+/// Which of its segment's entries this one is, and which of all segments its segment is.
+#[must_use]
+pub fn place(n: u64) -> (usize, usize) {
+    let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    (number(n % SEGMENT_ENTRIES), number(n / SEGMENT_ENTRIES))
+}
+
 /// The bytes behind the last line's end.
 #[must_use]
 pub fn torn(bytes: &[u8]) -> &[u8] {

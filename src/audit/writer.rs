@@ -17,7 +17,9 @@ use super::{
     note::{Checkpoint, Signer},
     record::Record,
     tree::{self, Edge, hex},
-    walk::{Fault, Line, SEGMENT_ENTRIES, SEGMENT_LEVEL, Trust, Walk, lines, segment_name, torn},
+    walk::{
+        Fault, Line, SEGMENT_ENTRIES, SEGMENT_LEVEL, Trust, Walk, entries, lines, place, segment_name, torn,
+    },
 };
 
 /// Most producers whose place is remembered; beyond that the one that was silent for longest is forgotten.
@@ -292,7 +294,7 @@ impl Batch {
 
 /// Appends a whole segment's hash to those that are kept, unless it is there.
 fn keep_root(directory: &Directory, first: u64) -> Result<(), WriteError> {
-    let index = usize::try_from(first / SEGMENT_ENTRIES).unwrap_or(usize::MAX);
+    let (_, index) = place(first);
     let roots = directory.roots()?;
     if index < roots.len() {
         return Ok(());
@@ -314,8 +316,7 @@ type Recovered = (Walk, HashMap<Producer, (u64, u64)>, Option<String>);
 fn recover(directory: &Directory, first: u64, trust: &Trust) -> Result<Recovered, WriteError> {
     let mut walk = Walk::default();
     let mut producers = HashMap::new();
-    for root in directory.roots()?.iter().take(usize::try_from(first / SEGMENT_ENTRIES).unwrap_or(usize::MAX))
-    {
+    for root in directory.roots()?.iter().take(place(first).1) {
         walk.edge.push_subtree(SEGMENT_LEVEL, *root);
     }
     if walk.edge.size() != first {
@@ -324,7 +325,7 @@ fn recover(directory: &Directory, first: u64, trust: &Trust) -> Result<Recovered
     }
     if first > 0 {
         let before = directory.read(first - SEGMENT_ENTRIES)?;
-        for (_, line) in lines(&before).filter(|(_, line)| line.first() == Some(&b'{')) {
+        for line in entries(&before) {
             walk.prev = tree::leaf(line);
             if let Ok(entry) = Entry::read(line) {
                 walk.at = entry.at;

@@ -51,13 +51,13 @@ pub(super) struct SandboxOptions {
     #[arg(long, value_name = "DURATION")]
     pub(super) ttl: Option<Span>,
     /// CPU cores, such as 500m or 2.
-    #[arg(long, value_name = "QUANTITY", value_parser = quantity)]
+    #[arg(long, value_name = "QUANTITY", value_parser = Quantity::parse)]
     pub(super) cpu: Option<Quantity>,
     /// Memory, such as 1Gi.
-    #[arg(long, value_name = "QUANTITY", value_parser = quantity)]
+    #[arg(long, value_name = "QUANTITY", value_parser = Quantity::parse)]
     pub(super) memory: Option<Quantity>,
     /// Size of /workspace, such as 512Mi.
-    #[arg(long, value_name = "QUANTITY", value_parser = quantity)]
+    #[arg(long, value_name = "QUANTITY", value_parser = Quantity::parse)]
     pub(super) workspace: Option<Quantity>,
     /// Host that it may reach by TLS, on port 443 or another one. Repeatable; without it, it reaches nothing.
     #[arg(long, value_name = "HOST[:PORT]", value_parser = allowed)]
@@ -80,7 +80,7 @@ pub(super) struct CallOptions {
     pub(super) cwd: Option<String>,
     /// How much output is handed over; what comes beyond is dropped, and said. Without it: with run as much as the class allows, with
     /// exec what the sandbox says.
-    #[arg(long, value_name = "QUANTITY", value_parser = quantity)]
+    #[arg(long, value_name = "QUANTITY", value_parser = Quantity::parse)]
     pub(super) max_output: Option<Quantity>,
     /// Hand standard input on to the command, as it comes.
     #[arg(short = 'i', long)]
@@ -137,11 +137,6 @@ fn allowed(text: &str) -> Result<Allowed, String> {
         return Err(format!("{text:?}: expected a host such as pypi.org, without https:// and path"));
     }
     Ok(Allowed { port, host: host.to_owned() })
-}
-
-fn quantity(text: &str) -> Result<Quantity, String> {
-    let quantity = Quantity::new(text);
-    quantity.units().map(|_| quantity).map_err(|error| error.to_string())
 }
 
 pub(super) fn variable(text: &str) -> Result<(String, String), String> {

@@ -92,20 +92,15 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let act = Act::EgressClosed;
         let (bytes_out, bytes_in) =
             (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed));
         let took = Duration::from_nanos(self.clock.now().saturating_sub(self.began));
         let record = Record {
-            activity_name: act,
-            class_uid: act.class_uid(),
-            activity_id: act.activity_id(),
-            time: Clock::wall().as_millisecond(),
             duration: Some(millis(took)),
             traffic: Some(Traffic { bytes_out, bytes_in }),
             status_id: if matches!(self.cause, Some(Cause::Done)) { 1 } else { 2 },
             status_detail: Some(self.cause.map_or("NotDialled", Cause::as_str).to_owned()),
-            ..self.record.clone()
+            ..self.record.clone().into_act(Act::EgressClosed, Clock::wall().as_millisecond())
         };
         self.recorder.say(|| record);
     }

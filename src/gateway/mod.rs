@@ -40,10 +40,10 @@ pub mod tenant;
 mod tls;
 pub mod toll;
 mod tripwire;
-pub mod trust;
 mod watch;
 mod web;
 
+pub use crate::trust;
 pub use config::Options;
 pub use run::{Addresses, Listeners, Parts, run, serve};
 pub use tripwire::WORDS as TRIPWIRE_WORDS;

@@ -163,12 +163,12 @@ impl Listeners {
         let dns_udp = udp.await.with_context(|| format!("--dns: can't listen on {} by UDP", options.dns))?;
         Ok(Self {
             dns_udp,
-            dns_tcp: tcp_listener("--dns", options.dns).await?,
-            proxy: tcp_listener("--proxy", options.proxy).await?,
-            tls: tcp_listener("--tls", options.tls).await?,
-            http: tcp_listener("--http", options.http).await?,
-            tripwire: tcp_listener("--tripwire", options.tripwire).await?,
-            admin: tcp_listener("--admin", options.admin).await?,
+            dns_tcp: telemetry::listener("--dns", options.dns).await?,
+            proxy: telemetry::listener("--proxy", options.proxy).await?,
+            tls: telemetry::listener("--tls", options.tls).await?,
+            http: telemetry::listener("--http", options.http).await?,
+            tripwire: telemetry::listener("--tripwire", options.tripwire).await?,
+            admin: telemetry::listener("--admin", options.admin).await?,
         })
     }
 
@@ -187,10 +187,6 @@ impl Listeners {
             admin: self.admin.local_addr()?,
         })
     }
-}
-
-async fn tcp_listener(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("{flag}: can't listen on {address}"))
 }
 
 /// Serves until `stop`, then drains.

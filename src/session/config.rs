@@ -41,10 +41,10 @@ pub struct Options {
     #[arg(long, default_value_t = ports::CALLS)]
     pub agent_port: u16,
     /// How much output is handed over of one call at most, whatever its sandbox's class allows.
-    #[arg(long, default_value = "64Mi", value_parser = quantity)]
+    #[arg(long, default_value = "64Mi", value_parser = Quantity::parse)]
     pub max_output: Quantity,
     /// How much one file operation carries at most, be it a file or an archive. As much as a workspace has by default.
-    #[arg(long, default_value = "256Mi", value_parser = quantity)]
+    #[arg(long, default_value = "256Mi", value_parser = Quantity::parse)]
     pub max_transfer: Quantity,
     /// Most calls and file operations that this replica runs at once; a namespace may have half of what others leave free.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -54,7 +54,7 @@ pub struct Options {
     pub max_connections: u32,
     /// Most bytes of bodies and of output that is asked for in one piece, of all calls together; each call is counted with the most
     /// that it may have. A namespace may have half of what others leave free. The process may need three times as much.
-    #[arg(long, default_value = "512Mi", value_parser = quantity)]
+    #[arg(long, default_value = "512Mi", value_parser = Quantity::parse)]
     pub max_buffered: Quantity,
     /// How long running calls may go on after the stop signal; the pod's grace period must be longer.
     #[arg(long, default_value = "60s")]
@@ -65,11 +65,6 @@ pub struct Options {
     /// How log lines look.
     #[arg(long, value_enum, default_value = "json")]
     pub log_format: LogFormat,
-}
-
-fn quantity(text: &str) -> Result<Quantity, String> {
-    let quantity = Quantity::new(text);
-    quantity.units().map(|_| quantity).map_err(|error| error.to_string())
 }
 
 /// How long things may take.

@@ -54,17 +54,12 @@ pub(super) fn ended(
         output_hash,
         deadline: None,
     });
-    let act = Act::CallEnded;
     Record {
-        activity_name: act,
-        class_uid: act.class_uid(),
-        activity_id: act.activity_id(),
-        time: now(),
         duration: Some(duration),
         status_id: if exit_code == Some(0) { 1 } else { 2 },
         status_detail: Some(outcome.to_owned()),
         process,
-        ..begun.clone()
+        ..begun.clone().into_act(Act::CallEnded, now())
     }
 }
 

@@ -99,8 +99,8 @@ impl Listeners {
     /// Which address can't be listened on.
     pub async fn bind(options: &Options) -> anyhow::Result<Self> {
         Ok(Self {
-            api: listener("--listen", options.listen).await?,
-            admin: listener("--admin", options.admin).await?,
+            api: telemetry::listener("--listen", options.listen).await?,
+            admin: telemetry::listener("--admin", options.admin).await?,
         })
     }
 
@@ -111,10 +111,6 @@ impl Listeners {
     pub fn addresses(&self) -> std::io::Result<Addresses> {
         Ok(Addresses { api: self.api.local_addr()?, admin: self.admin.local_addr()? })
     }
-}
-
-async fn listener(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("{flag}: can't listen on {address}"))
 }
 
 /// Serves until `stop`, then drains.

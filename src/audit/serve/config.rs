@@ -39,7 +39,7 @@ pub struct Options {
     #[arg(long, default_value = "glovebox-audit")]
     pub audience: String,
     /// How much is kept; beyond it the oldest entries are removed, and their hashes stay. Absent: all.
-    #[arg(long, value_parser = quantity)]
+    #[arg(long, value_parser = Quantity::parse)]
     pub keep: Option<Quantity>,
     /// Where records go besides.
     #[command(flatten)]
@@ -68,9 +68,4 @@ impl FromStr for Producer {
         let role = roles.into_iter().find(|known| known.as_str() == role).ok_or_else(wrong)?;
         if user.is_empty() { Err(wrong()) } else { Ok(Self { role, user: user.to_owned() }) }
     }
-}
-
-fn quantity(text: &str) -> Result<Quantity, String> {
-    let quantity = Quantity::new(text);
-    quantity.units().map(|_| quantity).map_err(|error| error.to_string())
 }

@@ -9,7 +9,7 @@ use crate::audit::{
     directory::Directory,
     entry::Entry,
     query::Filter,
-    walk::{SEGMENT_ENTRIES, lines},
+    walk::{SEGMENT_ENTRIES, entries, place, segment_of},
     writer::Committed,
 };
 
@@ -74,7 +74,7 @@ fn some(
     committed: &Committed,
     to: &mpsc::Sender<std::io::Result<Bytes>>,
 ) -> Option<(u64, u64)> {
-    let first = from / SEGMENT_ENTRIES * SEGMENT_ENTRIES;
+    let first = segment_of(from);
     let next = (first + SEGMENT_ENTRIES).min(committed.size);
     let bytes = match segment(directory, first, committed) {
         Ok(bytes) => bytes,
@@ -87,8 +87,7 @@ fn some(
         }
     };
     let mut piece = Vec::new();
-    let entries = lines(&bytes).filter(|(_, line)| line.first() == Some(&b'{'));
-    for (_, line) in entries.skip(usize::try_from(from - first).unwrap_or(usize::MAX)) {
+    for line in entries(&bytes).skip(place(from).0) {
         if left == 0 {
             break;
         }

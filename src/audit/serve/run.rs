@@ -1,12 +1,12 @@
 //! The process: opens the trail before it listens, and ends when it does not know what the disk holds.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use arc_swap::ArcSwap;
 use ed25519_dalek::{SigningKey, pkcs8::DecodePrivateKey as _};
 use kube::Client;
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -52,8 +52,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let clients = options.client_certificates.then(|| authority.clone());
     let files = Files::new(options.tls_cert.clone(), options.tls_key.clone(), clients);
     let tls = Arc::new(ArcSwap::from_pointee(files.read()?));
-    let listener = listener("--listen", options.listen).await?;
-    let admin = self::listener("--admin", options.admin).await?;
+    let listener = telemetry::listener("--listen", options.listen).await?;
+    let admin = telemetry::listener("--admin", options.admin).await?;
     let keep = options.keep.as_ref().map(crate::api::Quantity::units).transpose().context("--keep")?;
     let (store, mut failed) = Store::open(&options.data, &options.origin, signers, keep)?;
     tracing::info!(size = store.committed.borrow().size, "the trail is open");
@@ -87,10 +87,6 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     tasks.close();
     let _ = tokio::time::timeout(timing.guard, tasks.wait()).await;
     Ok(())
-}
-
-async fn listener(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("{flag}: can't listen on {address}"))
 }
 
 fn app(

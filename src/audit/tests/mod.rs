@@ -55,10 +55,11 @@ fn said(path: &Path) -> Result<Vec<String>, What> {
     Ok(all)
 }
 
-struct Folder(std::path::PathBuf);
+/// A directory of a test's own.
+pub(in crate::audit) struct Folder(pub(in crate::audit) std::path::PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(in crate::audit) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("glovebox-trail-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         Self(path)
@@ -105,7 +106,7 @@ fn segments_follow_on_each_other_and_the_oldest_can_go() {
     let note = Checkpoint::open(&writer.committed().note, &trust().verifiers).unwrap();
     // Each entry is proven to be there, also those whose segment's neighbours are known by their hash alone.
     for n in [0, 1, SEGMENT_ENTRIES - 1, SEGMENT_ENTRIES, 2 * SEGMENT_ENTRIES + 77, size - 1] {
-        let proof = tree::inclusion(n, size, &mut |range| directory.root_of(range)).unwrap();
+        let proof = directory.inclusion(n, size).unwrap();
         let leaf = tree::leaf(&directory.line(n).unwrap().unwrap());
         assert_eq!(tree::root_by_inclusion(n, size, leaf, &proof), Some(note.root), "{n}");
     }

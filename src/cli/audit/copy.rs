@@ -8,8 +8,17 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::TrailOptions;
 use crate::{
-    audit::{directory::ROOTS, walk::segment_name},
-    cli::{fault::Outcome, interrupt::Signals, options::ClusterOptions, progress::say, session::Session},
+    audit::{
+        directory::ROOTS,
+        walk::{SEGMENT_ENTRIES, segment_name},
+    },
+    cli::{
+        fault::Outcome,
+        interrupt::Signals,
+        options::ClusterOptions,
+        progress::say,
+        session::{ANSWERED, Session},
+    },
 };
 
 /// The file with the checkpoint of the trail as it was copied.
@@ -71,13 +80,13 @@ pub(super) async fn copy(trail: &mut Session, to: &Path) -> anyhow::Result<usize
     for name in [CHECKPOINT, KEYS] {
         file(trail, &format!("/v1/{name}"), &to.join(name)).await?;
     }
-    let segments: Vec<u64> = trail.get("/v1/segments", crate::cli::session::ANSWERED).await?;
+    let segments: Vec<u64> = trail.get("/v1/segments", ANSWERED).await?;
     ensure!(segments.is_sorted(), "the trail lists its segments in another order than it has them");
     let last = segments.last().copied().unwrap_or_default();
     for first in &segments {
         let path = to.join(segment_name(*first));
         // What is whole never changes; the one before the last may just have become whole.
-        if *first + crate::audit::walk::SEGMENT_ENTRIES >= last || !path.exists() {
+        if *first + SEGMENT_ENTRIES >= last || !path.exists() {
             file(trail, &format!("/v1/segments/{first}"), &path).await?;
         }
     }

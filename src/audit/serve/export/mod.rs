@@ -16,7 +16,7 @@ use super::read;
 use crate::audit::{
     directory::Directory,
     entry::Entry,
-    walk::{SEGMENT_ENTRIES, lines},
+    walk::{SEGMENT_ENTRIES, entries, place, segment_of},
     writer::Committed,
 };
 
@@ -30,7 +30,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 /// Where records go besides the trail.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ExportOptions {
-    /// Hand records on to this URL: POST of {"events": [...], "checkpoint": "..."}, the events as OCSF has them.
+    /// Hand records on to this URL: POST of {"events": [...]}, as OCSF has them.
     #[arg(long, value_name = "URL")]
     pub export_webhook: Option<Uri>,
     /// Token for it, sent as Authorization: Bearer. Read again for each request.
@@ -143,19 +143,17 @@ impl Collector {
 
 /// Entries from this one on, of one segment, and where the next begin. What was removed is left out.
 fn some(directory: &Directory, from: u64, committed: &Committed) -> std::io::Result<(Vec<Entry>, u64)> {
-    let first = from / SEGMENT_ENTRIES * SEGMENT_ENTRIES;
+    let first = segment_of(from);
     let end = (first + SEGMENT_ENTRIES).min(committed.size);
     let bytes = match read::segment(directory, first, committed) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((Vec::new(), end)),
         bytes => bytes?,
     };
-    let skipped = usize::try_from(from - first).unwrap_or(usize::MAX);
-    let all = lines(&bytes).filter(|(_, line)| line.first() == Some(&b'{')).skip(skipped).take(MOST);
-    let entries: Vec<Entry> = all
-        .map(|(_, line)| Entry::read(line).map_err(std::io::Error::other))
-        .collect::<std::io::Result<_>>()?;
-    let after = from + entries.len() as u64;
-    Ok((entries, after))
+    let all = entries(&bytes).skip(place(from).0).take(MOST);
+    let read: Vec<Entry> =
+        all.map(|line| Entry::read(line).map_err(std::io::Error::other)).collect::<std::io::Result<_>>()?;
+    let after = from + read.len() as u64;
+    Ok((read, after))
 }
 
 fn read_cursor(file: &std::path::Path) -> anyhow::Result<u64> {

@@ -9,10 +9,7 @@ use axum::{
 };
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
-};
+use rustls::pki_types::ServerName;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -20,7 +17,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::audit::printable;
+use crate::{audit::printable, trust::Trust};
 
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -56,22 +53,15 @@ impl Way {
         );
         let port = url.port_u16().unwrap_or(if tls { 443 } else { 80 });
         let way = Self { url, host, port, tls, token, ca };
-        way.roots()?;
+        way.trust()?;
         way.authorization()?;
         Ok(way)
     }
 
-    fn roots(&self) -> anyhow::Result<RootCertStore> {
-        let Some(file) = &self.ca else {
-            return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
-        };
-        let text = std::fs::read(file).with_context(|| format!("can't read {}", file.display()))?;
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(&text) {
-            roots.add(certificate.ok().context("this is no PEM")?).context("a certificate can't be used")?;
-        }
-        ensure!(!roots.is_empty(), "{} has no certificate as PEM", file.display());
-        Ok(roots)
+    fn trust(&self) -> anyhow::Result<Trust> {
+        let Some(file) = &self.ca else { return Ok(Trust::default()) };
+        let text = std::fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))?;
+        Trust::alone(&text).with_context(|| file.display().to_string())
     }
 
     fn authorization(&self) -> anyhow::Result<Option<HeaderValue>> {
@@ -90,11 +80,7 @@ impl Way {
             if !self.tls {
                 return self.exchange(tcp, body).await;
             }
-            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-            let config = ClientConfig::builder_with_provider(provider)
-                .with_safe_default_protocol_versions()?
-                .with_root_certificates(self.roots()?)
-                .with_no_client_auth();
+            let config = self.trust()?.client(&[])?;
             let name = ServerName::try_from(self.host.clone()).context("the host is no name")?;
             let tls = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.context("TLS")?;
             self.exchange(tls, body).await

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::audit::{Act, Record, note::Signer, writer::Writer};
+use crate::audit::{Act, Record, note::Signer, tests::Folder, writer::Writer};
 
 #[derive(Default)]
 struct Taken {
@@ -37,22 +37,6 @@ async fn collector() -> (Uri, Arc<Taken>) {
     let router = Router::new().route("/in", post(take)).with_state(taken.clone());
     tokio::spawn(async move { axum::serve(listener, router).await });
     (url, taken)
-}
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("glovebox-export-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 fn writer(folder: &Path) -> Writer {
@@ -86,7 +70,7 @@ async fn until(taken: &Taken, wanted: usize) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_entry_is_handed_on_in_order_and_from_where_it_was() {
-    let folder = Folder::new("order");
+    let folder = Folder::new("export-order");
     let (url, taken) = collector().await;
     let mut writer = writer(&folder.0);
     say(&mut writer, 699);
@@ -118,7 +102,7 @@ async fn each_entry_is_handed_on_in_order_and_from_where_it_was() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_collector_of_telemetry_gets_log_records() {
-    let folder = Folder::new("otlp");
+    let folder = Folder::new("export-otlp");
     let (url, taken) = collector().await;
     let mut writer = writer(&folder.0);
     say(&mut writer, 1);

@@ -1,4 +1,4 @@
-//! Whom the gateway trusts outside: the roots of the web, and those that its owner adds.
+//! Whom a role trusts when it connects: the roots of the web, those that its owner adds, or those of a file alone.
 
 use std::sync::Arc;
 
@@ -24,6 +24,14 @@ impl Trust {
     #[must_use]
     pub fn of(roots: RootCertStore) -> Self {
         Self(Arc::new(roots))
+    }
+
+    /// Those of a text of PEM alone.
+    ///
+    /// # Errors
+    /// As [`Trust::and`].
+    pub fn alone(text: &str) -> anyhow::Result<Self> {
+        Self::of(RootCertStore::empty()).and(text)
     }
 
     /// These, and every authority of a text of PEM.
