@@ -46,7 +46,7 @@ impl Files {
     pub(super) fn of(options: &Options, authority: &Arc<Authority>) -> anyhow::Result<Option<Self>> {
         let clients = options.client_certificates.then(|| authority.clone());
         let files = options.tls_cert.clone().zip(options.tls_key.clone());
-        let files = files.map(|(certificate, key)| Self { certificate, key, clients });
+        let files = files.map(|(certificate, key)| Self::new(certificate, key, clients));
         ensure!(
             files.is_some() != options.insecure_http,
             "--tls-cert and --tls-key are needed, unless --insecure-http is set"
