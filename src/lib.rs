@@ -18,6 +18,13 @@ pub mod cli;
 /// observe -> plan -> desired -> apply -> status, against an API server.
 #[cfg(feature = "controller")]
 pub mod controller;
+/// Signs that a sandbox does what looks like an attack: what they are, how they are counted, and how replicas tell them.
+#[cfg(feature = "evidence")]
+#[cfg_attr(
+    not(all(feature = "controller", feature = "gateway")),
+    allow(dead_code, unused_imports, reason = "some roles tell, another asks")
+)]
+pub mod detect;
 /// All that leaves a sandbox: DNS answers, the proxy, transparent TLS and HTTP, limits. Sockets; no rule.
 #[cfg(feature = "gateway")]
 pub mod gateway;

@@ -90,6 +90,12 @@ struct PhaseLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct SuspectLabels {
+    class: String,
+    action: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct FailureLabels {
     class: &'static str,
 }
@@ -99,6 +105,7 @@ struct FailureLabels {
 pub struct Metrics {
     registry: Registry,
     phases: Family<PhaseLabels, Counter>,
+    suspects: Family<SuspectLabels, Counter>,
     failures: Family<FailureLabels, Counter>,
     reconciles: Histogram,
     creations: Family<ClassLabels, Histogram, fn() -> Histogram>,
@@ -117,6 +124,7 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("glovebox");
         let metrics = Self {
             phases: Family::default(),
+            suspects: Family::default(),
             failures: Family::default(),
             reconciles: seconds(),
             creations: Family::new_with_constructor(seconds),
@@ -126,6 +134,11 @@ impl Default for Metrics {
             registry: Registry::default(),
         };
         registry.register("sandbox_phases", "Sandboxes that came into a phase", metrics.phases.clone());
+        registry.register(
+            "sandboxes_suspected",
+            "Sandboxes that did what looks like an attack, by what became of them",
+            metrics.suspects.clone(),
+        );
         registry.register(
             "reconcile_failures",
             "Reconciles that ended in an error, by its class",
@@ -156,6 +169,11 @@ impl Metrics {
         self.phases
             .get_or_create(&PhaseLabels { class: class.into(), phase: phase.as_str(), reason: reason.into() })
             .inc();
+    }
+
+    /// A sandbox came to be suspected.
+    pub fn suspected(&self, class: &str, action: &'static str) {
+        self.suspects.get_or_create(&SuspectLabels { class: class.into(), action }).inc();
     }
 
     /// A reconcile failed with an error of this class.

@@ -15,7 +15,7 @@ use axum::{
     routing::get,
 };
 use hyper_util::rt::TokioIo;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::net::TcpStream;
 
 /// How long a replica may take to answer.
@@ -55,17 +55,30 @@ pub(crate) fn routes(used: impl Fn(&str, IpAddr) -> Used + Clone + Send + Sync +
 /// # Errors
 /// When it does not answer, or says something else.
 pub(crate) async fn ask(replica: SocketAddr, uid: &str, address: IpAddr) -> anyhow::Result<Used> {
-    let request = Request::get(format!("/used/{uid}/{address}"))
+    request(replica, &format!("/used/{uid}/{address}"), MOST, PATIENCE).await
+}
+
+/// What a replica says at a path of its port of health and metrics, in so many bytes and so much time.
+///
+/// # Errors
+/// When it does not answer, or says something else.
+pub(crate) async fn request<T: DeserializeOwned>(
+    replica: SocketAddr,
+    path: &str,
+    most: usize,
+    patience: Duration,
+) -> anyhow::Result<T> {
+    let request = Request::get(path)
         .header(header::HOST, replica.to_string())
         .body(Body::empty())
-        .context("a uid that is none")?;
+        .context("a path that is none")?;
     let answer = async {
         let stream = TcpStream::connect(replica).await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let answered = async {
             let response = sender.send_request(request).await?;
             ensure!(response.status() == StatusCode::OK, "it answered {}", response.status());
-            let bytes = axum::body::to_bytes(Body::new(response.into_body()), MOST).await?;
+            let bytes = axum::body::to_bytes(Body::new(response.into_body()), most).await?;
             Ok(serde_json::from_slice(&bytes)?)
         };
         tokio::pin!(connection);
@@ -76,7 +89,7 @@ pub(crate) async fn ask(replica: SocketAddr, uid: &str, address: IpAddr) -> anyh
             ended = &mut connection => { ended?; answered.await }
         }
     };
-    tokio::time::timeout(PATIENCE, answer).await.context("it did not answer in time")?
+    tokio::time::timeout(patience, answer).await.context("it did not answer in time")?
 }
 
 #[cfg(test)]

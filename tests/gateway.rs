@@ -5,6 +5,8 @@
 mod answers;
 #[path = "gateway/authority.rs"]
 mod authority;
+#[path = "gateway/corpus.rs"]
+mod corpus;
 #[path = "gateway/crowds.rs"]
 mod crowds;
 #[path = "gateway/dns.rs"]
@@ -25,6 +27,8 @@ mod names;
 mod opened;
 #[path = "gateway/process.rs"]
 mod process;
+#[path = "gateway/suspected.rs"]
+mod suspected;
 #[path = "gateway/tls.rs"]
 mod tls;
 #[path = "gateway/world.rs"]

@@ -57,6 +57,7 @@ fn objects(class: Value, sandbox: Value, authority: Option<&str>) -> Vec<(&'stat
         call_keys: Arc::default(),
         named: glovebox::sandbox::named::View::None,
         last_use: None,
+        seen: None,
         cluster: ClusterRanges::new(["10.96.0.0/16", "10.244.0.0/16"].map(|range| range.parse().unwrap())),
         settings: Arc::new(Settings {
             agent_image: fixtures::AGENT_IMAGE.into(),

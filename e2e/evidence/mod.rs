@@ -21,6 +21,7 @@ use crate::{
 
 mod exported;
 mod killed;
+mod suspected;
 
 const LIFE: &str = include_str!("life.py");
 /// A program in Go that knows the standards alone.
@@ -28,6 +29,10 @@ const STANDARD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/evidence/standa
 
 pub(crate) fn cases(cases: &mut Cases) {
     cases.each_runtime("evidence::each_act_of_a_life_is_on_the_record", 300, life);
+    cases.each_runtime("evidence::a_prober_is_stopped_at_its_third_act", 300, suspected::prober);
+    cases.add("evidence::a_prober_is_ended_where_its_class_says_so", 300, suspected::terminated);
+    cases.add("evidence::a_prober_is_slowed_down_where_its_class_says_so", 300, suspected::throttled);
+    cases.each_runtime("evidence::an_installer_is_left_alone", 300, suspected::installer);
     cases.add("evidence::who_may_not_read_is_told_the_rule", 0, rights);
     cases.add("evidence::each_tampering_is_named_with_its_place", 0, tampering);
     cases.add("evidence::standard_tools_verify_it", 0, standard);

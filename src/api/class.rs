@@ -8,7 +8,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ClassEgress, ExecutionBounds, Isolation, Quantity, SandboxClassStatus, Span, Trust};
+use super::{ClassEgress, Detection, ExecutionBounds, Isolation, Quantity, SandboxClassStatus, Span, Trust};
 
 /// What a platform team promises and allows for one level of trust.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -76,6 +76,10 @@ pub struct SandboxClassSpec {
     /// The most that a sandbox may reach.
     #[serde(default)]
     pub egress: ClassEgress,
+
+    /// When a sandbox counts as suspected of an attack, and what becomes of it.
+    #[serde(default)]
+    pub detection: Detection,
 
     /// Where its pods may run, besides what the RuntimeClass says.
     #[serde(default)]

@@ -6,6 +6,7 @@
 mod class;
 mod class_egress;
 mod class_status;
+mod detection;
 mod egress;
 mod execution;
 mod isolation;
@@ -18,6 +19,7 @@ mod span;
 pub use class::*;
 pub use class_egress::*;
 pub use class_status::*;
+pub use detection::*;
 pub use egress::*;
 pub use execution::*;
 pub use isolation::*;

@@ -17,6 +17,8 @@ pub enum ConditionType {
     NamedPorts,
     /// The workload runs (or waits for calls).
     Ready,
+    /// What it did looks like an attack. Only on such sandboxes; never goes back.
+    Suspected,
     /// It ended; never goes back.
     Finished,
     /// The pod was told to go and has not gone.
@@ -34,6 +36,7 @@ impl ConditionType {
             Self::FenceVerified => "FenceVerified",
             Self::NamedPorts => "NamedPorts",
             Self::Ready => "Ready",
+            Self::Suspected => "Suspected",
             Self::Finished => "Finished",
             Self::TeardownStalled => "TeardownStalled",
         }
@@ -144,6 +147,12 @@ reasons! {
     Evicted,
     /// The kernel seen from inside is weaker than the class promises.
     IsolationMismatch,
+    /// It did what looks like an attack, and its class says that such a sandbox ends.
+    Suspected,
+    /// It did so many different things that no honest client does.
+    SevereActs,
+    /// What it did that looks like an attack came to so many points.
+    ScoreReached,
     /// The node went away or was drained.
     NodeDrained,
     /// The pod was deleted by somebody else.

@@ -6,7 +6,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::ExecutionStatus;
+use super::{ExecutionStatus, Suspicion};
 
 /// A summary of the conditions.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ pub struct AgentSandboxStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
 
-    /// Accepted, ResolvedRefs, RuntimeAvailable, Ready, Finished, and TeardownStalled where it applies.
+    /// Accepted, ResolvedRefs, RuntimeAvailable, Ready, Finished, and Suspected and TeardownStalled where they apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
@@ -120,10 +120,14 @@ pub struct AgentSandboxStatus {
     pub exit_code: Option<i32>,
 
     /// Why it ended: Completed, Error, TtlExpired, IdleTimeout, StartupDeadlineExceeded, OOMKilled, Evicted,
-    /// IsolationMismatch, NodeDrained, PodDeleted, or why it could not start.
+    /// IsolationMismatch, Suspected, NodeDrained, PodDeleted, or why it could not start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub reason: Option<String>,
+
+    /// What it did that looks like an attack. Absent where it did nothing of the kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspicion: Option<Suspicion>,
 
     /// What calls into it are held to.
     #[serde(default, skip_serializing_if = "Option::is_none")]

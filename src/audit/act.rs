@@ -48,6 +48,8 @@ acts! {
     SandboxEnded = (6002, 4, Controller),
     /// It is not made: what is asked for is not valid, or not within its class.
     SandboxRefused = (6002, 99, Controller),
+    /// What it did looks like an attack.
+    SandboxSuspected = (2004, 1, Controller),
     /// A connection to the outside was dialled.
     EgressOpened = (4001, 1, Gateway),
     /// It ended.

@@ -7,6 +7,9 @@ use super::entry::Entry;
 /// The version whose names and numbers records have.
 pub const VERSION: &str = "1.3.0";
 
+/// The class of what was found out.
+const FINDING: u64 = 2004;
+
 /// The record, and whence it came as `metadata`.
 #[must_use]
 pub fn event(entry: &Entry) -> Value {
@@ -27,6 +30,10 @@ pub fn event(entry: &Entry) -> Value {
                 "log_provider": format!("{}/{}", entry.by.role.as_str(), entry.by.pod),
             }),
         );
+        if class == FINDING {
+            let title = record.message.as_deref().unwrap_or_default();
+            fields.insert("finding_info".into(), json!({"title": title, "uid": entry.n.to_string()}));
+        }
         // OCSF's actor is an object.
         if let Some(actor) = fields.remove("actor") {
             fields.insert("actor".into(), json!({"user": {"name": actor}}));

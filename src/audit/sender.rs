@@ -215,6 +215,7 @@ struct Sender {
 impl Sender {
     async fn hand_over(mut self, spool: Arc<Spool>) {
         loop {
+            spool.gather().await;
             let batch = spool.take(MOST, MOST_BYTES, now).await;
             self.until_taken(&batch).await;
             self.next += batch.len() as u64;

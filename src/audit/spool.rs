@@ -4,9 +4,13 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use tokio::sync::{Notify, oneshot};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::timeout,
+};
 
 use super::{
     act::Act,
@@ -19,6 +23,11 @@ const MOST_BYTES: usize = 16 * 1024 * 1024;
 const OVERHEAD: usize = 128;
 /// Most sandboxes whose losses are counted one by one.
 const MOST_LOSERS: usize = 1024;
+
+/// How long a record waits for others: a request for each would cost more than all that it says.
+const GATHERED: Duration = Duration::from_millis(20);
+/// So many need not wait for more.
+const MANY: usize = 500;
 
 /// A record that could not be handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +46,8 @@ pub(super) struct Waiting {
 struct Queue {
     waiting: VecDeque<Waiting>,
     bytes: usize,
+    /// How many of those that wait somebody waits for.
+    awaited: usize,
     /// Of those that have some.
     by: HashMap<Arc<str>, usize>,
     lost: HashMap<Option<Arc<str>>, Lost>,
@@ -53,6 +64,7 @@ struct Lost {
 pub struct Spool {
     queue: Mutex<Queue>,
     filled: Notify,
+    hurried: Notify,
     emptied: Notify,
 }
 
@@ -69,7 +81,12 @@ impl Queue {
         if let Some(who) = &waiting.who {
             *self.by.entry(who.clone()).or_default() += size;
         }
+        self.awaited += usize::from(waiting.done.is_some());
         self.waiting.push_back(waiting);
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.awaited > 0 || self.waiting.len() >= MANY
     }
 
     fn lose(&mut self, who: Option<Arc<str>>, sandbox: Option<Subject>) {
@@ -122,9 +139,33 @@ impl Spool {
             return Err(Unrecorded);
         }
         queue.push(Waiting { json, who, done });
+        let hurried = queue.is_hurried();
         drop(queue);
         self.filled.notify_one();
+        if hurried {
+            self.hurried.notify_one();
+        }
         Ok(())
+    }
+
+    /// Waits until there is something, and a moment longer for more of it: unless somebody waits for it, or there is much.
+    pub(super) async fn gather(&self) {
+        loop {
+            let filled = self.filled.notified();
+            let (hurried, something) = {
+                let queue = self.lock();
+                (queue.is_hurried(), !queue.waiting.is_empty() || !queue.lost.is_empty())
+            };
+            if hurried {
+                return;
+            }
+            if something {
+                break;
+            }
+            filled.await;
+        }
+        // A permit of an earlier hurry only ends it sooner.
+        let _ = timeout(GATHERED, self.hurried.notified()).await;
     }
 
     /// Waits until there is something, and takes as much as is to be sent at once. It keeps its room until it is done.
@@ -154,6 +195,7 @@ impl Spool {
         while taken.len() < most && bytes < most_bytes {
             let Some(waiting) = queue.waiting.pop_front() else { break };
             bytes += waiting.json.len();
+            queue.awaited -= usize::from(waiting.done.is_some());
             taken.push(waiting);
         }
         taken
@@ -223,6 +265,36 @@ mod tests {
         spool.done(taken);
         let queue = spool.lock();
         assert!(queue.bytes == 0 && queue.by.is_empty() && queue.lost.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_waits_for_others_unless_somebody_waits_for_it() {
+        let spool = Arc::new(Spool::default());
+        let started = tokio::time::Instant::now();
+        assert!(timeout(GATHERED * 100, spool.gather()).await.is_err(), "there is nothing");
+        let began = started.elapsed();
+        spool.say(record("a"));
+        spool.gather().await;
+        assert_eq!(started.elapsed() - began, GATHERED);
+        let took = async |spool: &Spool| {
+            let started = tokio::time::Instant::now();
+            spool.gather().await;
+            started.elapsed()
+        };
+        let waits = tokio::spawn({
+            let spool = spool.clone();
+            async move { spool.say_first(record("b")).await }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(took(&spool).await, Duration::ZERO);
+        let taken = spool.take(10, 10_000, || 0).await;
+        assert_eq!(taken.len(), 2);
+        spool.done(taken);
+        assert_eq!(waits.await.unwrap(), Ok(()));
+        for _ in 0..MANY {
+            spool.say(record("a"));
+        }
+        assert_eq!(took(&spool).await, Duration::ZERO);
     }
 
     #[tokio::test]

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use super::{
     authority::Authority, call_keys::CallKeys, error::ApplyError, events::Storyteller, idle::Idle,
-    named::Named, seats::Seats,
+    named::Named, seats::Seats, suspects::Suspects,
 };
 use crate::{
     api::{AgentSandbox, AgentSandboxStatus, EgressPolicy, SandboxClass},
@@ -146,6 +146,8 @@ pub struct Context {
     pub(super) call_keys: Arc<CallKeys>,
     /// When sandboxes were last used.
     pub(super) idle: Idle,
+    /// What looks like an attack.
+    pub(super) suspects: Suspects,
     /// Ranges that the installation names as the cluster's own.
     pub cluster: ClusterRanges,
     /// Counters.
@@ -183,6 +185,7 @@ impl Context {
             authority: Arc::default(),
             call_keys: Arc::default(),
             idle: Idle::default(),
+            suspects: Suspects::default(),
             cluster,
             metrics,
             recorder: Recorder::none(),
@@ -294,6 +297,7 @@ impl Context {
         lock(&self.made).retain(|uid, _| alive.contains(uid));
         lock(&self.failures).retain(|uid, _| alive.contains(uid));
         self.idle.retain(&alive);
+        self.suspects.retain(&alive);
         let pods: HashSet<String> = self.stores.pods.state().iter().filter_map(|pod| pod.uid()).collect();
         lock(&self.told_to_go).retain(|uid| alive.contains(uid) || pods.contains(uid));
     }

@@ -30,7 +30,7 @@ impl Storyteller {
     pub(super) async fn tell(&self, sandbox: &AgentSandbox, new: &AgentSandboxStatus) {
         let reference = sandbox.object_ref(&());
         let old = sandbox.status.as_ref();
-        for event in chapter(old, new).into_iter().chain(ports(old, new)) {
+        for event in chapter(old, new).into_iter().chain(ports(old, new)).chain(suspected(old, new)) {
             kubernetes::publish(&self.recorder, &event, &reference, CALL_TIMEOUT).await;
         }
     }
@@ -66,6 +66,12 @@ fn event(kind: ConditionType, now: Condition, good: bool) -> Event {
 fn ports(old: Option<&AgentSandboxStatus>, new: &AgentSandboxStatus) -> Option<Event> {
     let now = news(ConditionType::NamedPorts, old, new)?;
     (now.status == "False").then(|| event(ConditionType::NamedPorts, now, false))
+}
+
+/// That it is suspected, too.
+fn suspected(old: Option<&AgentSandboxStatus>, new: &AgentSandboxStatus) -> Option<Event> {
+    let now = news(ConditionType::Suspected, old, new)?;
+    Some(event(ConditionType::Suspected, now, false))
 }
 
 /// The Event that a change of status is worth.

@@ -2,9 +2,9 @@
 
 use super::context::Context;
 use crate::{
-    api::{AgentSandbox, AgentSandboxStatus, ConditionType, Phase},
+    api::{AgentSandbox, AgentSandboxStatus, ConditionType, Phase, SuspicionAction},
     audit::{Act, NotRecorded, Record, Subject, about, now, printable},
-    sandbox::{Plan, World},
+    sandbox::{Plan, World, suspicion},
 };
 
 /// Longest message, in characters.
@@ -39,11 +39,31 @@ pub(super) fn made(context: &Context, world: &World, plan: &Plan) {
 
 /// What changed from one status to the next, if it is worth a record.
 pub(super) fn changed(context: &Context, sandbox: &AgentSandbox, new: &AgentSandboxStatus) {
-    if context.recorder.is_on()
-        && let Some(record) = news(sandbox, new)
-    {
-        context.recorder.say(|| record);
+    if context.recorder.is_on() {
+        for record in suspected(sandbox, new).into_iter().chain(news(sandbox, new)) {
+            context.recorder.say(|| record);
+        }
     }
+}
+
+/// What becomes of a sandbox that came to be suspected, or of which more becomes than before.
+pub(super) fn newly_suspected(
+    old: Option<&AgentSandboxStatus>,
+    new: &AgentSandboxStatus,
+) -> Option<SuspicionAction> {
+    let action = |status: &AgentSandboxStatus| status.suspicion.as_ref()?.action;
+    action(new).filter(|now| Some(*now) > old.and_then(action))
+}
+
+fn suspected(sandbox: &AgentSandbox, new: &AgentSandboxStatus) -> Option<Record> {
+    let action = newly_suspected(sandbox.status.as_ref(), new)?;
+    let message = suspicion::message(new.suspicion.as_ref()?);
+    let record = Record {
+        severity_id: 4,
+        message: Some(printable(&message, MOST_CHARS)),
+        ..Record::new(Act::SandboxSuspected, now())
+    };
+    Some(record.failed(action.as_str()).about(about::subject(sandbox)))
 }
 
 fn news(sandbox: &AgentSandbox, new: &AgentSandboxStatus) -> Option<Record> {

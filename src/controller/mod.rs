@@ -13,6 +13,7 @@ pub mod definitions;
 mod error;
 mod events;
 mod evidence;
+mod files;
 mod idle;
 mod leader;
 mod named;
@@ -21,6 +22,7 @@ mod reconcile;
 mod record;
 mod run;
 mod seats;
+mod suspects;
 pub(crate) mod watches;
 
 pub use class::{failed as class_failed, reconcile as reconcile_class};

@@ -70,6 +70,7 @@ pub(super) async fn observe(
         call_keys: context.call_keys.now(),
         named: View::None,
         last_use: None,
+        seen: context.suspects.seen(sandbox.uid().as_deref()),
         settings: context.settings.clone(),
         class,
         pod,

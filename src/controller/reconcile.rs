@@ -120,6 +120,9 @@ async fn tell(
     record::record(context, &world.sandbox, &status).await?;
     evidence::changed(context, &world.sandbox, &status);
     let old = world.sandbox.status.as_ref();
+    if let Some(action) = evidence::newly_suspected(old, &status) {
+        context.metrics.suspected(status.class_name.as_deref().unwrap_or_default(), action.as_str());
+    }
     // A workload that runs on behind an open fence stays in its phase; that it came to be open counts all the same.
     let fell = |status: &AgentSandboxStatus| status.reason.as_deref() == Some(Reason::FenceOpen.as_str());
     let news = old.and_then(|old| old.phase) != status.phase || (fell(&status) && !old.is_some_and(fell));

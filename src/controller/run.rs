@@ -29,13 +29,13 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    authority::Authority,
-    call_keys::CallKeys,
     class,
     context::{Context, Guarded, Stores, Writers},
+    files::Files,
     idle::Idle,
     leader::Leadership,
     named, reconcile,
+    suspects::{self, Woken},
     watches::{self, Concerned},
 };
 use crate::{
@@ -148,44 +148,6 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     ended
 }
 
-/// What is read of files, and read again when they change.
-#[derive(Clone)]
-struct Files {
-    authority: Arc<Authority>,
-    call_keys: Arc<CallKeys>,
-}
-
-impl Files {
-    fn read(options: &Options) -> anyhow::Result<Self> {
-        let authority = match &options.egress_ca {
-            Some(file) => Authority::read(file).context("--egress-ca")?,
-            None => Authority::default(),
-        };
-        let call_keys = match &options.call_keys {
-            Some(file) => CallKeys::read(file).context("--call-keys")?,
-            None => CallKeys::default(),
-        };
-        Ok(Self { authority: Arc::new(authority), call_keys: Arc::new(call_keys) })
-    }
-
-    /// Keeps them current, for ever.
-    async fn follow(self, options: &Options) {
-        let authority = async {
-            match &options.egress_ca {
-                Some(file) => self.authority.follow(file).await,
-                None => std::future::pending().await,
-            }
-        };
-        let call_keys = async {
-            match &options.call_keys {
-                Some(file) => self.call_keys.follow(file).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::join!(authority, call_keys);
-    }
-}
-
 async fn lead(
     options: &Options,
     client: Client,
@@ -258,9 +220,12 @@ async fn controllers(context: &Arc<Context>, writers: Writers, concurrency: u16,
         namespaces,
         services,
     };
-    let of_sandboxes = sandbox_controller(context, sandboxes, around, class_events, concurrency, stop);
+    let (wake, woken) = futures::channel::mpsc::unbounded();
+    let events = (class_events, woken);
+    let of_sandboxes = sandbox_controller(context, sandboxes, around, events, concurrency, stop);
     let of_classes = class_controller(context, classes, nodes, class_sender, stop);
-    futures::join!(of_sandboxes.boxed(), of_classes.boxed(), named_services(context, stop));
+    let suspects = suspects::follow(context.clone(), wake, stop.clone());
+    futures::join!(of_sandboxes.boxed(), of_classes.boxed(), named_services(context, stop), suspects.boxed());
 }
 
 /// What is watched around sandboxes.
@@ -279,7 +244,7 @@ fn sandbox_controller(
     context: &Arc<Context>,
     sandboxes: Writer<Guarded<AgentSandbox>>,
     around: Around,
-    classes: UnboundedReceiver<Guarded<SandboxClass>>,
+    (classes, woken): (UnboundedReceiver<Guarded<SandboxClass>>, UnboundedReceiver<Woken>),
     concurrency: u16,
     stop: &CancellationToken,
 ) -> impl Future<Output = ()> + Send + use<> {
@@ -313,6 +278,7 @@ fn sandbox_controller(
         .watches_stream(watches::services(context, around.services), move |service| {
             by_service.service(&service.name_any())
         })
+        .reconcile_on(woken)
         .reconcile_on(classes.flat_map(move |class| futures::stream::iter(by_class.class(&class))))
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(

@@ -27,6 +27,7 @@ use super::{
     reason::{Reason, Refusal, Trouble},
     relay::{Ways, relay},
     resolve::{Pinned, Resolver},
+    room::Room,
     tenant::{Identity, RuleUse, Tenant},
     toll::Toll,
 };
@@ -64,15 +65,6 @@ impl Alarms for LogAlarms {
             "no honest client does this"
         );
     }
-}
-
-/// Most of a kind, for all sandboxes together.
-#[derive(Clone, Copy, Debug)]
-pub struct Room {
-    /// Connections.
-    pub connections: u32,
-    /// Directions that are spliced, each with a pipe.
-    pub pipes: u32,
 }
 
 /// What every entry needs.
@@ -114,7 +106,14 @@ impl Gateway {
             return;
         }
         let first = who.is_none_or(|tenant| tenant.refusals.add(entry, refusal, Clock::wall()));
-        if first && refusal.reason.severity() == Severity::C {
+        if !first {
+            return;
+        }
+        if let Some(tenant) = who {
+            tenant.watch.refused(refusal);
+            self.directory.heed(tenant);
+        }
+        if refusal.reason.severity() == Severity::C {
             self.alarms.severe(who.map(|tenant| &tenant.identity), source, entry, refusal);
         }
     }
@@ -193,6 +192,7 @@ impl Visit {
     /// # Errors
     /// The refusal.
     pub fn judge(&self, asked: &Asked) -> Result<Protocol, Refusal> {
+        self.not_shut(asked)?;
         let terms = self.tenant.terms();
         match asked.judge(&terms.policy, Clock::wall()) {
             Verdict::Allow(rule) => Ok(rule.protocol),
@@ -205,6 +205,7 @@ impl Visit {
     /// # Errors
     /// The refusal, recorded.
     pub fn authorize(&self, asked: Asked) -> Result<Authorized, Refusal> {
+        self.not_shut(&asked).map_err(|refusal| self.refuse(refusal))?;
         let terms = self.tenant.terms();
         match asked.judge(&terms.policy, Clock::wall()) {
             Verdict::Deny(denial) => Err(self.refuse(Refusal::denied(&denial, &asked))),
@@ -221,6 +222,10 @@ impl Visit {
                 }
             },
         }
+    }
+
+    fn not_shut(&self, asked: &Asked) -> Result<(), Refusal> {
+        if self.tenant.watch.is_shut() { Err(Refusal::about(Trouble::Suspected, asked)) } else { Ok(()) }
     }
 
     /// Finds addresses that may be dialled.
@@ -277,6 +282,7 @@ impl Visit {
         match (cause, asked.judge(&self.tenant.terms().policy, Clock::wall())) {
             (Cause::Revoked, Verdict::Deny(denial)) => Refusal::denied(&denial, asked),
             (Cause::Drained, _) => Refusal::about(Trouble::Draining, asked),
+            (Cause::Suspected, _) => Refusal::about(Trouble::Suspected, asked),
             _ => Refusal::about(Trouble::UnknownSource, asked),
         }
     }

@@ -18,6 +18,7 @@ use tokio::sync::{Notify, watch};
 
 use super::{flow::Cause, limit::Count, tenant::Tenant};
 use crate::{
+    detect::Board,
     policy::Host,
     sandbox::named::{Mapping, is_forwarded},
 };
@@ -80,6 +81,8 @@ pub struct Directory {
     named: watch::Sender<Arc<NamedPorts>>,
     /// The table whose ports are listened on.
     listening: Mutex<Weak<NamedPorts>>,
+    /// That there are signs of an attack to tell.
+    pub(super) board: Arc<Board>,
     /// Sandboxes that are gone, whose last refusals have not been told.
     left: Mutex<Vec<Arc<Tenant>>>,
 }
@@ -95,6 +98,7 @@ impl Default for Directory {
             heard: AtomicI64::new(0),
             named: watch::Sender::new(Arc::default()),
             listening: Mutex::default(),
+            board: Arc::default(),
             left: Mutex::default(),
         }
     }

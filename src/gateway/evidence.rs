@@ -27,7 +27,8 @@ use crate::{
 /// One connection that is on the record. It says that it ended when it is dropped.
 pub(super) struct Connection {
     recorder: Recorder,
-    record: Record,
+    /// Taken when it is said that it ended.
+    record: Option<Record>,
     began: Nanos,
     clock: Clock,
     /// How it ended, if it is known.
@@ -72,7 +73,7 @@ impl Connection {
         }
         Ok(Some(Box::new(Self {
             recorder: gateway.recorder.clone(),
-            record,
+            record: Some(record),
             began: gateway.clock.now(),
             clock: gateway.clock,
             cause: None,
@@ -83,7 +84,7 @@ impl Connection {
 
     /// It was dialled at this address.
     pub(super) fn dialled(&mut self, address: Option<IpAddr>) {
-        if let Some(end) = &mut self.record.dst_endpoint {
+        if let Some(end) = self.record.as_mut().and_then(|record| record.dst_endpoint.as_mut()) {
             end.ip = address.map(|address| address.to_string());
         }
         self.cause = Some(Cause::Broken);
@@ -92,6 +93,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        let Some(record) = self.record.take() else { return };
         let (bytes_out, bytes_in) =
             (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed));
         let took = Duration::from_nanos(self.clock.now().saturating_sub(self.began));
@@ -100,7 +102,7 @@ impl Drop for Connection {
             traffic: Some(Traffic { bytes_out, bytes_in }),
             status_id: if matches!(self.cause, Some(Cause::Done)) { 1 } else { 2 },
             status_detail: Some(self.cause.map_or("NotDialled", Cause::as_str).to_owned()),
-            ..self.record.clone().into_act(Act::EgressClosed, Clock::wall().as_millisecond())
+            ..record.into_act(Act::EgressClosed, Clock::wall().as_millisecond())
         };
         self.recorder.say(|| record);
     }

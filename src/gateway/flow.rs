@@ -25,6 +25,8 @@ pub enum Cause {
     Revoked,
     /// The sandbox is gone.
     Gone,
+    /// The sandbox is suspected of an attack.
+    Suspected,
     /// The gateway stops.
     Drained,
     /// What was spoken broke its protocol.
@@ -42,6 +44,7 @@ impl Cause {
             Self::Spent => "Spent",
             Self::Revoked => "Revoked",
             Self::Gone => "Gone",
+            Self::Suspected => "Suspected",
             Self::Drained => "Drained",
             Self::Malformed => "Malformed",
         }

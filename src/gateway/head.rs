@@ -26,8 +26,11 @@ pub enum HeadError {
     /// A line that ends in something else than CR LF.
     #[error("a line of the head does not end in CR LF")]
     LineEnd,
-    /// A NUL or another byte that no head has.
-    #[error("the head has a control or non-ASCII byte where none may be")]
+    /// A NUL or another control character.
+    #[error("the head has a control character")]
+    Control,
+    /// Another byte that has no place there.
+    #[error("the head has a non-ASCII byte, or a #, where none may be")]
     Byte,
     /// A field that goes on in the next line.
     #[error("a field goes on in the next line (obs-fold)")]
@@ -130,7 +133,7 @@ fn end(bytes: &[u8]) -> Result<Option<usize>, HeadError> {
             (_, b' ' | b'\t') if at == 0 => return Err(HeadError::Syntax),
             (_, b' ' | b'\t') if at == line => return Err(HeadError::Folded),
             (_, b'\t' | b'\r') => {}
-            (_, 0..=0x1f | 0x7f) => return Err(HeadError::Byte),
+            (_, 0..=0x1f | 0x7f) => return Err(HeadError::Control),
             _ => {}
         }
         before = byte;

@@ -17,7 +17,8 @@ use super::{
     claims::Claims,
     clock::Clock,
     directory::Directory,
-    tenant::{Identity, Limits, Tenant},
+    suspect,
+    tenant::{Identity, Tenant},
 };
 use crate::{
     api::{AgentSandbox, EgressPolicy, SandboxClass},
@@ -202,14 +203,16 @@ impl Index {
                 namespace: key.0.as_str().into(),
                 name: key.1.as_str().into(),
             };
-            let tenant = Tenant::new(identity, policy(), Limits::default(), self.clock, now);
+            let limits = suspect::limits(sandbox);
+            let tenant = Tenant::new(identity, policy(), limits, self.clock, now);
             Known { tenant, addresses: Vec::new(), held: Vec::new(), stamp: stamp.clone() }
         });
         if known.stamp != stamp {
-            let closed = known.tenant.swap(&policy(), Limits::default(), now);
+            let closed = known.tenant.swap(&policy(), suspect::limits(sandbox), now);
             tracing::info!(sandbox = %known.tenant.identity, closed, "policy changed");
             known.stamp = stamp;
         }
+        known.tenant.judge_by(sandbox, class.as_deref());
         known.tenant.describe(about::subject(sandbox));
         if begun(pod) {
             known.tenant.begun.store(true, Ordering::Relaxed);
@@ -263,6 +266,7 @@ impl Index {
     ) -> Stamp {
         let part = |meta: &kube::api::ObjectMeta| (meta.uid.clone().unwrap_or_default(), meta.generation);
         let mut parts = vec![("cluster".to_owned(), Some(self.epoch)), part(&sandbox.metadata)];
+        parts.extend(suspect::is_throttled(sandbox).then(|| ("throttled".to_owned(), None)));
         parts.extend(class.map(|class| part(&class.metadata)));
         parts.extend(policies.iter().map(|policy| part(&policy.metadata)));
         Stamp(parts)

@@ -165,8 +165,16 @@ fn of(gateway: &Gateway, tenant: &Tenant, source: IpAddr, here: Ipv4Addr, name: 
         Ok(host) => host,
         Err((error, bytes)) => return denied(Refusal::raw(DenyReason::from(error), &bytes, 0)),
     };
+    if tenant.watch.is_shut() {
+        return denied(Refusal::raw(Trouble::Suspected, host.as_str().as_bytes(), 0));
+    }
     let (terms, now) = (tenant.terms(), Clock::wall());
-    match terms.policy.knows(&host, now) {
+    let verdict = terms.policy.knows(&host, now);
+    let noise = verdict.denied().is_some_and(|denial| Reason::Policy(denial.reason).is_noise());
+    if !noise {
+        tenant.watch.asked(gateway.clock.now(), host.as_str(), verdict.denied().is_some());
+    }
+    let known = match verdict {
         Verdict::Allow(rule) if !tenant.admits(rule, &host) => denied(Refusal {
             rule: Some(rule.name.clone()),
             policy: rule.policy.clone(),
@@ -178,5 +186,7 @@ fn of(gateway: &Gateway, tenant: &Tenant, source: IpAddr, here: Ipv4Addr, name: 
             Known::Here(gateway.directory.service_of(&host, ports).unwrap_or(here))
         }
         Verdict::Deny(denial) => denied(Refusal::raw(denial.reason, host.as_str().as_bytes(), 0).by(&denial)),
-    }
+    };
+    gateway.directory.heed(tenant);
+    known
 }

@@ -37,6 +37,7 @@ troubles! {
     Untrusted S 502 "the host is allowed, and its certificate is not good for its name" "the host must present a certificate for this name, of an authority that the gateway trusts",
     NotOpened N 403 "the client and the gateway found no common TLS" "trust the gateway's certificate, which SSL_CERT_FILE and its like name, and offer http/1.1",
     HeadMalformed S 400 "the request can't be read, or could be read in two ways" "send a plain HTTP/1.1 request",
+    HeadControl C 400 "the request holds a control character, such as NUL" "send a plain HTTP/1.1 request",
     HeadAmbiguous C 400 "the length of the request could be read in two ways" "send one Content-Length or one Transfer-Encoding: chunked",
     HeadSlow N 408 "no whole request came in time" "send the request's head at once",
     AuthorityMismatch S 400 "the request's target and its Host field name different hosts or ports" "make them the same",
@@ -56,6 +57,7 @@ troubles! {
     TimedOut N 504 "the host is allowed, and did not answer in time" "try again later",
     AnswerMalformed S 502 "the host's answer can't be read, or could be read in two ways" "the host must send a plain HTTP/1.1 answer",
     NotRecorded N 503 "nothing may be done that is not on the record, and the audit trail can't be reached" "try again later; whoever owns the installation sees to its audit trail",
+    Suspected N 403 "the sandbox did what looks like an attack, and reaches nothing any more" "status.suspicion of the AgentSandbox says what it did; a new sandbox begins anew",
     Draining N 503 "this replica of the gateway stops" "connect again",
     Tripwire C 403 "the fence does not hold: this port is closed to every sandbox" "nothing to ask for",
 }
@@ -142,6 +144,7 @@ impl From<HeadError> for Trouble {
     fn from(error: HeadError) -> Self {
         match error {
             HeadError::Framing | HeadError::Folded | HeadError::LineEnd => Self::HeadAmbiguous,
+            HeadError::Control => Self::HeadControl,
             _ => Self::HeadMalformed,
         }
     }

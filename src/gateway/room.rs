@@ -5,8 +5,16 @@ use std::path::Path;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::admit::Room;
 use crate::sandbox::names::ports;
+
+/// Most of a kind, for all sandboxes together.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Connections.
+    pub connections: u32,
+    /// Directions that are spliced, each with a pipe.
+    pub pipes: u32,
+}
 
 /// Connections of a replica, unless it is told otherwise.
 const MOST_CONNECTIONS: u32 = 50_000;

@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     audit::Recorder,
-    kubernetes,
+    detect, kubernetes,
     policy::ClusterRanges,
     telemetry::{
         self,
@@ -278,7 +278,9 @@ fn spawn_admin(
         counted.metrics.render(&counted.directory, connections, pipes)
     };
     let asked = gateway.clone();
-    let routes = used::routes(move |uid, address| asked.used(uid, address));
+    let (of, told) = (gateway.directory.clone(), gateway.directory.clone());
+    let signs = detect::routes(move || of.board.clone(), move |since| told.told(since), stop.clone());
+    let routes = used::routes(move |uid, address| asked.used(uid, address)).merge(signs);
     let served = http::serve(listener, health.clone(), render, routes, stop.clone());
     tokio::spawn(async move {
         if let Err(error) = served.await {

@@ -51,6 +51,7 @@ pub(super) async fn tell(
         tokio::select! { _ = every.tick() => {} () = stop.cancelled() => return record(&directory, &records) }
         let mut left = MOST_ALL;
         for tenant in directory.tenants().into_iter().chain(directory.take_left()) {
+            tenant.look(&directory);
             let mut refused = tenant.refusals.take();
             for (key, folded) in &refused {
                 records.say(|| evidence::refused(&tenant, key, folded));

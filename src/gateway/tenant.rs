@@ -18,13 +18,16 @@ use super::{
     evidence,
     flow::{Asked, Cause, Flows, Open},
     limit::{Budget, Count, Inside, Rate, Shared},
-    names::Names,
+    names::Admitted,
     reason::Trouble,
     refusals::Refusals,
+    suspect::Watch,
     toll::{Few, Toll},
 };
 use crate::audit::Subject;
-use crate::policy::{self, Destination, Host, Policy, Rule, Width};
+use crate::policy::{Destination, Host, Policy, Rule, Width};
+
+pub use super::rule_use::RuleUse;
 
 /// Who a sandbox is. The uid alone is an identity: names are given again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,16 +96,6 @@ pub struct Terms {
     pub limits: Limits,
 }
 
-/// What one rule is used by one sandbox. It outlives a change of the policy: a budget is for a life.
-#[derive(Debug)]
-pub struct RuleUse {
-    connections: Arc<Count>,
-    new_connections: Shared,
-    upload: Arc<Shared>,
-    budget: Arc<Budget>,
-    names: Mutex<Names>,
-}
-
 type RuleKey = (Option<Arc<str>>, Arc<str>);
 
 /// Most rules whose use is remembered after they left the policy.
@@ -125,6 +118,8 @@ pub struct Tenant {
     pub begun: AtomicBool,
     /// DNS queries.
     pub queries: Shared,
+    /// What it does that looks like an attack.
+    pub watch: Arc<Watch>,
     /// When the last byte of a flow passed, by the gateway's clock; 0 if none has.
     pub used: Arc<AtomicU64>,
     /// Bytes that left, since this replica knows it.
@@ -170,6 +165,7 @@ impl Tenant {
             turned_away: Arc::default(),
             begun: AtomicBool::new(false),
             queries: Shared::new(Some(limits.queries), at),
+            watch: Arc::default(),
             used: Arc::default(),
             sent: Arc::default(),
             received: Arc::default(),
@@ -191,7 +187,8 @@ impl Tenant {
     pub fn successor(&self, now: Timestamp) -> Arc<Self> {
         let terms = self.terms();
         let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Arc::new(Self {
+        let next = Self {
+            watch: self.watch.clone(),
             subject: ArcSwap::new(self.subject.load_full()),
             begun: AtomicBool::new(self.begun.load(Ordering::Relaxed)),
             queries: self.queries.copy(),
@@ -205,7 +202,11 @@ impl Tenant {
             rules: Mutex::new(rules),
             terms: ArcSwap::new(terms.clone()),
             ..Self::fresh(self.identity.clone(), terms.policy.clone(), terms.limits, self.clock, now)
-        })
+        };
+        if next.watch.is_shut() {
+            next.end(Cause::Suspected);
+        }
+        Arc::new(next)
     }
 
     /// What holds now.
@@ -306,7 +307,16 @@ impl Tenant {
         }
         let used = self.rule_use(rule);
         let mut names = used.names.lock().unwrap_or_else(PoisonError::into_inner);
-        names.admit(self.clock.now(), host.as_str(), self.terms.load().limits.names)
+        match names.admit(self.clock.now(), host.as_str(), self.terms.load().limits.names) {
+            Admitted::No => false,
+            Admitted::Known => true,
+            Admitted::New { hour, carried } => {
+                if let Some(bytes) = carried {
+                    self.watch.carried(&rule.name, hour, bytes);
+                }
+                true
+            }
+        }
     }
 
     /// What bytes to the outside pass.
@@ -359,34 +369,6 @@ impl Tenant {
             });
         }
     }
-}
-
-impl RuleUse {
-    fn new(limits: &policy::Limits, at: u64) -> Self {
-        Self {
-            connections: Arc::default(),
-            new_connections: Shared::new(new_connections(limits), at),
-            upload: Shared::new(upload(limits), at).into(),
-            budget: Budget::new(limits.upload_budget).into(),
-            names: Mutex::default(),
-        }
-    }
-
-    fn set(&self, limits: &policy::Limits, at: u64) {
-        self.new_connections.with(|bucket| bucket.set(new_connections(limits), at));
-        self.upload.with(|bucket| bucket.set(upload(limits), at));
-        self.budget.set(limits.upload_budget);
-    }
-}
-
-fn new_connections(limits: &policy::Limits) -> Option<Rate> {
-    let rate = limits.connections_per_second?;
-    Some(Rate::new(rate.into(), limits.burst.unwrap_or(rate).into()))
-}
-
-/// A second's worth may go at once.
-fn upload(limits: &policy::Limits) -> Option<Rate> {
-    limits.upload_bytes_per_second.map(|rate| Rate::new(rate, rate))
 }
 
 fn next_expiry(policy: &Policy, now: Timestamp) -> i64 {

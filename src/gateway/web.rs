@@ -195,6 +195,7 @@ async fn carry(
         }
     };
     let trouble = match cause {
+        Cause::Suspected => Some(Trouble::Suspected),
         Cause::Malformed => Some(Trouble::AnswerMalformed),
         Cause::Broken => Some(Trouble::Unreachable),
         Cause::Idle => Some(Trouble::TimedOut),

@@ -235,6 +235,7 @@ fn ended_by_us(sandbox: &AgentSandbox) -> bool {
         Reason::StartupDeadlineExceeded,
         Reason::IsolationMismatch,
         Reason::FenceOpen,
+        Reason::Suspected,
     ]
     .iter()
     .any(|ours| reason == Some(ours.as_str()))

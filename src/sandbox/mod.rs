@@ -22,6 +22,7 @@ pub(crate) mod ranges;
 pub mod runtime;
 pub mod status;
 mod storage;
+pub mod suspicion;
 #[cfg(test)]
 mod tests;
 pub mod world;

@@ -9,6 +9,7 @@ use super::{
     lifecycle::{self, Ending, Next, State},
     named::View,
     podview::{Kernel, PodEnd, PodState, PodView, Watch},
+    suspicion,
     world::World,
 };
 use crate::api::{AgentSandboxStatus, ConditionType, Isolation, Phase, Reason};
@@ -94,6 +95,7 @@ impl Draft<'_> {
             Err(refusal) if lifecycle::closes(refusal) => self.status.egress_rules = Some(0),
             Err(_) => {}
         }
+        self.suspicion();
         let Some(pod) = self.pod else { return };
         self.status.pod_name.clone_from(&self.world.sandbox.metadata.name);
         self.status.pod_ip = pod.ip.clone().or_else(|| self.status.pod_ip.take());
@@ -104,6 +106,15 @@ impl Draft<'_> {
             self.status.runtime = Some(runtime_name(*isolation, promised));
             self.status.enforcement =
                 enforcement::describe(pod, promised, self.world.breach.as_deref(), self.fell());
+        }
+    }
+
+    /// What it did that looks like an attack.
+    fn suspicion(&mut self) {
+        self.status.suspicion = suspicion::judge(self.world, self.now);
+        if let Some(known) = self.status.suspicion.clone().filter(|known| known.action.is_some()) {
+            let reason = suspicion::reason(self.world, &known);
+            self.set(ConditionType::Suspected, true, reason, suspicion::message(&known));
         }
     }
 

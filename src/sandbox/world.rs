@@ -15,7 +15,7 @@ use k8s_openapi::api::{
     scheduling::v1::PriorityClass,
 };
 
-use super::{Refusal, idle::LastUse, named};
+use super::{Refusal, idle::LastUse, named, suspicion::Seen};
 use crate::{
     api::{AgentSandbox, EgressPolicy, SandboxClass},
     policy::ClusterRanges,
@@ -71,6 +71,8 @@ pub struct World {
     pub named: named::View,
     /// When it was last used. None where nobody can be asked: then nothing is idle.
     pub last_use: Option<LastUse>,
+    /// What it did that looks like an attack, as far as replicas told. None: nothing.
+    pub seen: Option<Seen>,
     /// The cluster's own addresses.
     pub cluster: ClusterRanges,
     /// What the installation fixes.

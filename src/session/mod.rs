@@ -38,6 +38,7 @@ mod run;
 mod runner;
 mod shares;
 mod status;
+mod suspect;
 mod uses;
 mod watch;
 

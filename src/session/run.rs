@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     audit::Recorder,
-    kubernetes,
+    detect, kubernetes,
     telemetry::{
         self,
         http::{self, Health},
@@ -224,7 +224,9 @@ fn spawn_admin(
         counted.metrics.render(connections, counted.buffered.taken(), counted.runner.directory.len())
     };
     let uses = app.runner.uses.clone();
-    let routes = used::routes(move |uid, _| uses.used(uid));
+    let (of, told) = (uses.clone(), uses.clone());
+    let signs = detect::routes(move || of.board.clone(), move |since| told.told(since), stop.clone());
+    let routes = used::routes(move |uid, _| uses.used(uid)).merge(signs);
     let served = http::serve(listener, health.clone(), render, routes, stop.clone());
     tokio::spawn(async move {
         if let Err(error) = served.await {

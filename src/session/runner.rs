@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     agent::{self, Progress, Told, Wrong},
-    api::ExecResult,
+    api::{ExecResult, Outcome},
     config::Timing,
     directory::{Directory, Place, Target},
     evidence::{self, Hashed},
@@ -123,6 +123,9 @@ impl Runner {
                 result.duration_ms = result.duration_ms.min(record.elapsed_ms());
                 let result = ExecResult::new(id, result);
                 record.outcome = result.outcome.as_str();
+                if result.outcome == Outcome::DeadlineExceeded {
+                    self.uses.late(&job.target.uid);
+                }
                 record.exit_code = result.exit_code;
                 Ok(result)
             }

@@ -8,7 +8,11 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::used::{Used, millis};
+use super::suspect::Watch;
+use crate::{
+    detect::Board,
+    used::{Used, millis},
+};
 
 /// No sandbox may be idle for longer, so that what is older is asked for by nobody.
 const KEPT: Duration = Duration::from_secs(25 * 3600);
@@ -20,6 +24,8 @@ const LEAST: usize = 1024;
 pub(super) struct Uses {
     born: Instant,
     all: Mutex<All>,
+    /// That there are signs of an attack to tell.
+    pub(super) board: Arc<Board>,
 }
 
 #[derive(Debug)]
@@ -32,12 +38,13 @@ struct All {
 struct Use {
     running: usize,
     last: Instant,
+    watch: Watch,
 }
 
 impl Default for Uses {
     fn default() -> Self {
         let all = All { uses: HashMap::new(), tidy_at: LEAST };
-        Self { born: Instant::now(), all: Mutex::new(all) }
+        Self { born: Instant::now(), all: Mutex::new(all), board: Arc::default() }
     }
 }
 
@@ -55,10 +62,26 @@ impl Uses {
             all.uses.retain(|_, one| one.running > 0 || now.duration_since(one.last) < KEPT);
             all.tidy_at = LEAST.max(all.uses.len() * 2);
         }
-        let one = all.uses.entry(uid.clone()).or_insert(Use { running: 0, last: now });
+        let one = all.uses.entry(uid.clone()).or_insert_with(|| Use {
+            running: 0,
+            last: now,
+            watch: Watch::default(),
+        });
         one.running += 1;
         drop(all);
         InUse { uses: self.clone(), uid: uid.clone() }
+    }
+
+    /// Looks at what one does, if it is known.
+    pub(super) fn with(&self, uid: &str, look: impl FnOnce(&mut Watch)) {
+        if let Some(one) = self.lock().uses.get_mut(uid) {
+            look(&mut one.watch);
+        }
+    }
+
+    /// What is to be said of each, if anything.
+    pub(super) fn each<T>(&self, say: impl Fn(&str, &Watch) -> Option<T>) -> Vec<T> {
+        self.lock().uses.iter().filter_map(|(uid, one)| say(uid, &one.watch)).collect()
     }
 
     /// What is known of one.

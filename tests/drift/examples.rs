@@ -134,6 +134,7 @@ fn judge(class: &SandboxClass, sandbox: &Value) -> Result<(), String> {
         call_keys: Arc::default(),
         named: glovebox::sandbox::named::View::None,
         last_use: None,
+        seen: None,
         cluster: ClusterRanges::default(),
         settings: Arc::new(Settings {
             agent_image: "glovebox.dev/glovebox:1".into(),

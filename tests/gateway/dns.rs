@@ -32,7 +32,7 @@ async fn udp(world: &World, source: IpAddr, packet: &[u8]) -> Option<Vec<u8>> {
     received.ok().map(|length| buffer[..length.unwrap()].to_vec())
 }
 
-async fn asked(world: &World, source: IpAddr, name: &str, kind: RecordType) -> Message {
+pub(crate) async fn asked(world: &World, source: IpAddr, name: &str, kind: RecordType) -> Message {
     let bytes = query(name, kind).to_vec().unwrap();
     Message::from_vec(&udp(world, source, &bytes).await.unwrap()).unwrap()
 }

@@ -8,6 +8,7 @@ use glovebox::{
     sandbox::{
         Refusal, World,
         idle::LastUse,
+        suspicion::Seen,
         world::{PodSlot, Settings},
     },
     testkit::fixtures,
@@ -281,7 +282,7 @@ fn known() -> BoxedStrategy<Value> {
         4 => Just(json!({})),
         1 => Just(json!({"startedAt": stamp(1), "phase": "Running"})),
         1 => (0..8000_i64).prop_map(|at| json!({"expiresAt": stamp(at), "readyAt": stamp(3)})),
-        1 => (prop::sample::select(&["Error", "TtlExpired", "IdleTimeout", "IsolationMismatch"][..]), option::of(0..8000_i64)).prop_map(move |(reason, at)| {
+        1 => (prop::sample::select(&["Error", "TtlExpired", "IdleTimeout", "IsolationMismatch", "Suspected"][..]), option::of(0..8000_i64)).prop_map(move |(reason, at)| {
             let mut status = json!({"phase": "Failed", "reason": reason, "conditions": [finished]});
             set(&mut status, "finishedAt", at.map(stamp));
             status
@@ -302,6 +303,7 @@ prop_compose! {
         runtime_class in prop::bool::weighted(0.9),
         breach in option::weighted(0.1, text()),
         last_use in option::of((option::of(0..8000_i64), any::<bool>())),
+        seen in option::of((0..5_u32, 0..90_u32)),
         authority in option::of(Just("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")),
     ) -> World {
         let mut sandbox = sandbox;
@@ -337,6 +339,7 @@ prop_compose! {
             call_keys: Arc::default(),
             named: glovebox::sandbox::named::View::None,
             last_use: last_use.map(|(at, asked)| LastUse { at: at.map(|at| serde_json::from_value(stamp(at)).unwrap()), asked }),
+            seen: seen.map(|(severe, score)| Seen { severe, score, signs: vec!["a sign".into()] }),
             cluster: ClusterRanges::new(["10.96.0.0/16".parse().unwrap()]),
             settings: Arc::new(Settings { agent_image: fixtures::AGENT_IMAGE.into(), namespace: fixtures::SYSTEM_NAMESPACE.into(), api_server: None }),
         }

@@ -6,10 +6,11 @@ use jiff::Timestamp;
 
 use super::{Ending, LONGEST_WAIT, Next, SHORT_WAIT, State, Step, after, closes, seconds_ceil, slow, until};
 use crate::{
-    api::{Isolation, Reason, Span},
+    api::{Isolation, Reason, Span, SuspicionAction},
     sandbox::{
         Plan, Refusal, idle,
         podview::{Kernel, PodState, PodView, Watch},
+        suspicion,
         world::World,
     },
 };
@@ -127,6 +128,10 @@ fn running(
         }
         _ => {}
     }
+    let suspected = suspicion::judge(world, now).filter(|suspicion| suspicion.action.is_some());
+    if let Some(suspicion) = suspected.as_ref().filter(|it| it.action == Some(SuspicionAction::Terminate)) {
+        return end(Reason::Suspected, suspicion::message(suspicion), now);
+    }
     let idle = world.last_use.and_then(|last| Some((idle::due(world, since, last.at)?, last.asked)));
     if let Some((due, true)) = idle.filter(|(due, _)| now >= *due) {
         let allowed = idle::timeout(world).map(|span| span.to_string()).unwrap_or_default();
@@ -136,7 +141,10 @@ fn running(
         return end(Reason::IdleTimeout, message, now);
     }
     let refused = plan.err().cloned();
+    let shut = suspected.is_some_and(|suspicion| suspicion.action > Some(SuspicionAction::Report));
     let step = match (plan, lower(world, pod)) {
+        // Its addresses past the gateway, too; its time to live is seen to without the pod's own deadline.
+        _ if shut => Step::Close,
         (Ok(_), Some(seconds)) => Step::LowerDeadline(seconds),
         _ => keep(plan),
     };

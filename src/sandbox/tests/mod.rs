@@ -6,6 +6,7 @@ mod podview;
 mod quota;
 mod status;
 mod storage;
+mod suspicion;
 
 use std::sync::Arc;
 
@@ -102,6 +103,7 @@ fn world(class: Value, sandbox: Value) -> World {
         call_keys: Arc::default(),
         named: super::named::View::None,
         last_use: None,
+        seen: None,
         cluster: ClusterRanges::new(["10.244.0.0/16".parse().unwrap()]),
         settings: Arc::new(Settings {
             agent_image: "glovebox.dev/glovebox:1".into(),

@@ -242,6 +242,7 @@ async fn run(
     });
     match ended.await {
         Ok(FileResult { failure: Some(failure), .. }) => {
+            app.runner.uses.not_done(&job.target.uid, &job.request, &failure);
             let problem = refusal::problem(&job.request, &failure);
             record.outcome = problem.reason.as_str();
             Err(problem)

@@ -1,0 +1,161 @@
+//! Owns what replicas told of sandboxes that do what looks like an attack: asks each replica of gateway and session, which answers
+//! when there is news, and wakes the sandboxes concerned. Judges nothing.
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{StreamExt as _, channel::mpsc::UnboundedSender};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt as _,
+    runtime::reflector::{self, ObjectRef},
+};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::context::{Context, Guarded};
+use crate::{
+    api::AgentSandbox,
+    detect::{self, Place, Signs, Told},
+    kubernetes::{self, readable},
+    sandbox::{
+        names::{MANAGER, ports},
+        suspicion::Seen,
+    },
+};
+
+/// Before a replica that does not answer is asked again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Who is woken.
+pub(super) type Woken = ObjectRef<Guarded<AgentSandbox>>;
+
+/// What is known, by uid.
+#[derive(Debug, Default)]
+pub(super) struct Suspects(Mutex<HashMap<String, Signs>>);
+
+impl Suspects {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Signs>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in what a replica told of one. Whether that says more than was known.
+    fn hear(&self, told: Told) -> bool {
+        let mut known = self.lock();
+        let signs = known.entry(told.uid).or_default();
+        told.signs.into_iter().fold(false, |news, sign| signs.hear(sign) || news)
+    }
+
+    /// What there is to judge of one.
+    pub(super) fn seen(&self, uid: Option<&str>) -> Option<Seen> {
+        self.lock().get(uid?)?.seen()
+    }
+
+    /// Forgets sandboxes that are gone.
+    pub(super) fn retain(&self, alive: &HashSet<String>) {
+        self.lock().retain(|uid, _| alive.contains(uid));
+    }
+}
+
+/// Asks every replica, those that come included, until `stop`.
+pub(super) async fn follow(context: Arc<Context>, wake: UnboundedSender<Woken>, stop: CancellationToken) {
+    let pods: Api<Guarded<Pod>> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let selector =
+        format!("app.kubernetes.io/name={MANAGER},app.kubernetes.io/component in (gateway, session)");
+    let (store, writer) = reflector::store();
+    let metrics = context.metrics.clone();
+    let changes =
+        kubernetes::watch(pods, kubernetes::all().labels(&selector), writer, move || metrics.watch_error());
+    let mut changes = std::pin::pin!(changes.take_until(stop.cancelled_owned()));
+    let mut asked = HashMap::new();
+    let mut asking = JoinSet::new();
+    while changes.next().await.is_some() {
+        let now: HashSet<SocketAddr> =
+            store.state().iter().filter_map(|pod| address(&*readable(pod)?)).collect();
+        asked.retain(|replica, task: &mut tokio::task::AbortHandle| {
+            let stays = now.contains(replica);
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        for replica in now {
+            asked
+                .entry(replica)
+                .or_insert_with(|| asking.spawn(listen(context.clone(), wake.clone(), replica)));
+        }
+        while asking.try_join_next().is_some() {}
+    }
+}
+
+/// Where a replica that runs is asked.
+fn address(pod: &Pod) -> Option<SocketAddr> {
+    let status = pod.status.as_ref()?;
+    let address: IpAddr = status.pod_ip.as_deref()?.parse().ok()?;
+    (status.phase.as_deref() == Some("Running")).then_some(SocketAddr::new(address, ports::ADMIN))
+}
+
+/// Asks one replica, for ever.
+async fn listen(context: Arc<Context>, wake: UnboundedSender<Woken>, replica: SocketAddr) {
+    let mut place = Place::default();
+    loop {
+        match detect::ask(replica, &place).await {
+            Ok(answer) => {
+                place = answer.at;
+                for told in answer.sandboxes {
+                    let uid = told.uid.clone();
+                    if context.suspects.hear(told) {
+                        // The receiver lives as long as the controllers.
+                        find(&context, &uid).map(|one| wake.unbounded_send(one));
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%replica, error = format!("{error:#}"), "a replica does not tell of sandboxes");
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+/// The sandbox with this uid. One that no store has yet is reconciled when it is there.
+fn find(context: &Context, uid: &str) -> Option<Woken> {
+    let found = context.stores.sandboxes.find(|one| one.uid().as_deref() == Some(uid))?;
+    Some(ObjectRef::from_obj(&*found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::{Sign, Weight};
+
+    #[test]
+    fn what_two_replicas_tell_is_added_up_and_forgotten_with_the_sandbox() {
+        let suspects = Suspects::default();
+        let told = |what: &str| {
+            let sign = Sign::new(Weight::Severe, &[what.as_bytes()], what.to_owned());
+            Told { uid: "u".into(), version: 1, signs: vec![sign] }
+        };
+        assert!(suspects.hear(told("a")) && suspects.hear(told("b")) && !suspects.hear(told("a")));
+        assert_eq!(suspects.seen(Some("u")).map(|seen| seen.severe), Some(2));
+        assert_eq!((suspects.seen(Some("v")), suspects.seen(None)), (None, None));
+        suspects.retain(&HashSet::new());
+        assert_eq!(suspects.seen(Some("u")), None);
+    }
+
+    #[test]
+    fn replicas_that_run_are_asked() {
+        let pod = |phase: &str, ip: Option<&str>| -> Pod {
+            serde_json::from_value(serde_json::json!({"status": {"phase": phase, "podIP": ip}})).unwrap()
+        };
+        assert_eq!(address(&pod("Running", Some("10.244.0.7"))), Some("10.244.0.7:9090".parse().unwrap()));
+        assert!(
+            address(&pod("Pending", Some("10.244.0.7"))).is_none()
+                && address(&pod("Running", None)).is_none()
+        );
+    }
+}
