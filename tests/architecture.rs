@@ -125,6 +125,20 @@ const FORBIDDEN: &[(&str, &[&str], &str)] = &[
     ),
     ("trust", &["crate::"], "everybody who connects asks it, so it asks nobody"),
     (
+        "detect",
+        &[
+            "crate::agent",
+            "crate::audit",
+            "crate::cli",
+            "crate::controller",
+            "crate::gateway",
+            "crate::policy",
+            "crate::session",
+            "crate::testkit",
+        ],
+        "it counts what it is told, and judges nothing",
+    ),
+    (
         "audit",
         &[
             "crate::agent",

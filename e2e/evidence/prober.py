@@ -57,13 +57,13 @@ for number, act in enumerate(ACTS, 1):
         time.sleep(2)
         print("after", number, may(), flush=True)
 since = time.monotonic()
-while may() == "reached":
+while (why := may()) == "reached":
     if time.monotonic() - since > 20:
         print("after", number, "reached for 20 s", flush=True)
         break
     time.sleep(0.02)
 else:
-    print("after", number, may(), "within", f"{time.monotonic() - since:.2f}", "s", flush=True)
+    print("after", number, why, "within", f"{time.monotonic() - since:.2f}", "s", flush=True)
     # No door, and not by chance of the replica.
     print("doors", sum(resolves("allowed.example") for _ in range(20)), sum(may() == "reached" for _ in range(20)), flush=True)
 time.sleep(1000)

@@ -47,7 +47,11 @@ impl Suspects {
     fn hear(&self, told: Told) -> bool {
         let mut known = self.lock();
         let signs = known.entry(told.uid).or_default();
-        told.signs.into_iter().fold(false, |news, sign| signs.hear(sign) || news)
+        let mut news = false;
+        for sign in told.signs {
+            news |= signs.hear(sign);
+        }
+        news
     }
 
     /// What there is to judge of one.

@@ -66,8 +66,7 @@ impl Sign {
             hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
             hash.update(part);
         }
-        let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = hash.finalize().into();
-        let id = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        let id = hash.finalize().first_chunk().copied().map_or(0, u64::from_be_bytes);
         Self { id, weight, count: 1, what: crate::kubernetes::cut(what, MOST_BYTES) }
     }
 

@@ -1,3 +1,5 @@
+//! What was seen, and what is said and done of it.
+
 use super::*;
 use crate::{
     api::{Reason, Suspicion, SuspicionAction},
