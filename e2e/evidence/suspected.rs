@@ -94,9 +94,10 @@ pub(super) async fn throttled(test: Arc<Test>) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn installer(test: Arc<Test>, runtime: Runtime) -> Outcome {
+pub(super) async fn installer(test: Arc<Test>) -> Outcome {
     let sandbox =
-        doing(&test, runtime, &format!("{INSTALLER}\nimport time; time.sleep(1000)"), json!({})).await?;
+        doing(&test, Runtime::Gvisor, &format!("{INSTALLER}\nimport time; time.sleep(1000)"), json!({}))
+            .await?;
     sandbox.logged("installed").await?;
     // What it did was seen, and is not enough.
     let seen = |status: &AgentSandboxStatus| {
