@@ -206,9 +206,9 @@ impl Record {
     }
 
     /// What it came to: another act of the same thing, at this time.
-    #[must_use]
-    pub fn into_act(self, act: Act, time: i64) -> Self {
-        Self { activity_name: act, class_uid: act.class_uid(), activity_id: act.activity_id(), time, ..self }
+    pub const fn turn_into(&mut self, act: Act, time: i64) {
+        self.activity_name = act;
+        (self.class_uid, self.activity_id, self.time) = (act.class_uid(), act.activity_id(), time);
     }
 
     /// It failed, or was refused.

@@ -112,7 +112,14 @@ impl Recorder {
     /// Says what was done.
     pub fn say(&self, record: impl FnOnce() -> Record) {
         if let Some(spool) = &self.spool {
-            spool.say(record());
+            spool.say(&record());
+        }
+    }
+
+    /// Says what was done, of a record that is kept.
+    pub fn say_this(&self, record: &Record) {
+        if let Some(spool) = &self.spool {
+            spool.say(record);
         }
     }
 
@@ -120,13 +127,13 @@ impl Recorder {
     ///
     /// # Errors
     /// When it must not be done.
-    pub async fn before(&self, record: impl FnOnce() -> Record) -> Result<(), NotRecorded> {
+    pub async fn before(&self, record: &Record) -> Result<(), NotRecorded> {
         let Some(spool) = &self.spool else { return Ok(()) };
         if !self.fail_closed {
-            spool.say(record());
+            spool.say(record);
             return Ok(());
         }
-        match timeout(PATIENCE, spool.say_first(record())).await {
+        match timeout(PATIENCE, spool.say_first(record)).await {
             Ok(Ok(())) => Ok(()),
             _ => Err(NotRecorded),
         }
@@ -140,7 +147,7 @@ impl Recorder {
         if !self.fail_closed {
             return Ok(());
         }
-        self.before(|| Record { message: Some("is about to be done".to_owned()), ..record() }).await
+        self.before(&Record { message: Some("is about to be done".to_owned()), ..record() }).await
     }
 
     /// Waits until the trail has all of it, for as long as a process that ends can wait.
@@ -302,7 +309,6 @@ mod tests {
         let none = Recorder::none();
         let never = || -> Record { panic!("nobody wants it") };
         none.say(never);
-        assert_eq!(none.before(never).await, Ok(()));
         assert_eq!(none.before_if_closed(never).await, Ok(()));
         none.finish().await;
     }
@@ -311,10 +317,10 @@ mod tests {
     async fn what_can_not_be_recorded_must_not_be_done() {
         let record = || Record::new(super::super::Act::CallStarted, 0);
         let closed = Recorder::of(Arc::default(), true);
-        assert_eq!(closed.before(record).await, Err(NotRecorded), "nobody took it");
+        assert_eq!(closed.before(&record()).await, Err(NotRecorded), "nobody took it");
         assert_eq!(closed.before_if_closed(record).await, Err(NotRecorded));
         let open = Recorder::of(Arc::default(), false);
-        assert_eq!(open.before(record).await, Ok(()));
+        assert_eq!(open.before(&record()).await, Ok(()));
         assert_eq!(open.before_if_closed(record).await, Ok(()));
     }
 }

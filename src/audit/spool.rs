@@ -19,6 +19,8 @@ use super::{
 
 /// Most bytes that wait.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
+/// Most records are no longer.
+const USUAL: usize = 768;
 /// Around each record, roughly.
 const OVERHEAD: usize = 128;
 /// Most sandboxes whose losses are counted one by one.
@@ -115,7 +117,7 @@ impl Spool {
     }
 
     /// Says something, and goes on.
-    pub fn say(&self, record: Record) {
+    pub fn say(&self, record: &Record) {
         // What finds no room is counted.
         let _ = self.add(record, None);
     }
@@ -124,18 +126,20 @@ impl Spool {
     ///
     /// # Errors
     /// When there is no room for it, or whoever hands it over has ended.
-    pub async fn say_first(&self, record: Record) -> Result<(), Unrecorded> {
+    pub async fn say_first(&self, record: &Record) -> Result<(), Unrecorded> {
         let (done, taken) = oneshot::channel();
         self.add(record, Some(done))?;
         taken.await.map_err(|_| Unrecorded)
     }
 
-    fn add(&self, record: Record, done: Option<oneshot::Sender<()>>) -> Result<(), Unrecorded> {
+    /// Takes it as it stands: it is long, and to carry it around costs more than to write it down.
+    fn add(&self, record: &Record, done: Option<oneshot::Sender<()>>) -> Result<(), Unrecorded> {
         let who: Option<Arc<str>> = record.sandbox.as_ref().map(|sandbox| sandbox.uid.as_str().into());
-        let json = serde_json::to_vec(&record).map_err(|_| Unrecorded)?;
+        let mut json = Vec::with_capacity(USUAL);
+        serde_json::to_writer(&mut json, record).map_err(|_| Unrecorded)?;
         let mut queue = self.lock();
         if !queue.has_room(who.as_ref(), json.len() + OVERHEAD) {
-            queue.lose(who, record.sandbox);
+            queue.lose(who, record.sandbox.clone());
             return Err(Unrecorded);
         }
         queue.push(Waiting { json, who, done });
@@ -245,11 +249,11 @@ mod tests {
     fn a_flood_of_one_loses_nothing_of_the_others() {
         let spool = Spool::default();
         for _ in 0..1_000_000 / 20 {
-            spool.say(record("flood"));
+            spool.say(&record("flood"));
         }
         assert!(spool.lock().bytes <= MOST_BYTES / 2 + 1000);
         for n in 0..100 {
-            assert_eq!(spool.add(record(&format!("quiet-{n}")), None), Ok(()));
+            assert_eq!(spool.add(&record(&format!("quiet-{n}")), None), Ok(()));
         }
         let taken = spool.take_now(usize::MAX, usize::MAX, &|| 0);
         let all = acts(&taken);
@@ -273,7 +277,7 @@ mod tests {
         let started = tokio::time::Instant::now();
         assert!(timeout(GATHERED * 100, spool.gather()).await.is_err(), "there is nothing");
         let began = started.elapsed();
-        spool.say(record("a"));
+        spool.say(&record("a"));
         spool.gather().await;
         assert_eq!(started.elapsed() - began, GATHERED);
         let took = async |spool: &Spool| {
@@ -283,7 +287,7 @@ mod tests {
         };
         let waits = tokio::spawn({
             let spool = spool.clone();
-            async move { spool.say_first(record("b")).await }
+            async move { spool.say_first(&record("b")).await }
         });
         tokio::task::yield_now().await;
         assert_eq!(took(&spool).await, Duration::ZERO);
@@ -292,7 +296,7 @@ mod tests {
         spool.done(taken);
         assert_eq!(waits.await.unwrap(), Ok(()));
         for _ in 0..MANY {
-            spool.say(record("a"));
+            spool.say(&record("a"));
         }
         assert_eq!(took(&spool).await, Duration::ZERO);
     }
@@ -302,19 +306,19 @@ mod tests {
         let spool = Arc::new(Spool::default());
         let waits = tokio::spawn({
             let spool = spool.clone();
-            async move { spool.say_first(record("a")).await }
+            async move { spool.say_first(&record("a")).await }
         });
         let taken = spool.take(10, 10_000, || 0).await;
         assert!(!waits.is_finished());
         spool.done(taken);
         assert_eq!(waits.await.unwrap(), Ok(()));
-        while spool.add(record("a"), None).is_ok() {}
-        assert_eq!(spool.say_first(record("a")).await, Err(Unrecorded));
+        while spool.add(&record("a"), None).is_ok() {}
+        assert_eq!(spool.say_first(&record("a")).await, Err(Unrecorded));
         // Given up by whoever hands over.
         let other = Arc::new(Spool::default());
         let waits = tokio::spawn({
             let other = other.clone();
-            async move { other.say_first(record("a")).await }
+            async move { other.say_first(&record("a")).await }
         });
         drop(other.take(10, 10_000, || 0).await);
         assert_eq!(waits.await.unwrap(), Err(Unrecorded));

@@ -27,8 +27,7 @@ use crate::{
 /// One connection that is on the record. It says that it ended when it is dropped.
 pub(super) struct Connection {
     recorder: Recorder,
-    /// Taken when it is said that it ended.
-    record: Option<Record>,
+    record: Record,
     began: Nanos,
     clock: Clock,
     /// How it ended, if it is known.
@@ -66,14 +65,14 @@ impl Connection {
         let mut end = endpoint(asked);
         end.intermediate_ips = addresses.iter().map(|address| address.ip().to_string()).collect();
         record.dst_endpoint = Some(end);
-        gateway.recorder.before(|| record.clone()).await?;
+        gateway.recorder.before(&record).await?;
         // What was resolved is said once.
         if let Some(end) = &mut record.dst_endpoint {
             end.intermediate_ips.clear();
         }
         Ok(Some(Box::new(Self {
             recorder: gateway.recorder.clone(),
-            record: Some(record),
+            record,
             began: gateway.clock.now(),
             clock: gateway.clock,
             cause: None,
@@ -84,7 +83,7 @@ impl Connection {
 
     /// It was dialled at this address.
     pub(super) fn dialled(&mut self, address: Option<IpAddr>) {
-        if let Some(end) = self.record.as_mut().and_then(|record| record.dst_endpoint.as_mut()) {
+        if let Some(end) = &mut self.record.dst_endpoint {
             end.ip = address.map(|address| address.to_string());
         }
         self.cause = Some(Cause::Broken);
@@ -93,18 +92,16 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let Some(record) = self.record.take() else { return };
         let (bytes_out, bytes_in) =
             (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed));
         let took = Duration::from_nanos(self.clock.now().saturating_sub(self.began));
-        let record = Record {
-            duration: Some(millis(took)),
-            traffic: Some(Traffic { bytes_out, bytes_in }),
-            status_id: if matches!(self.cause, Some(Cause::Done)) { 1 } else { 2 },
-            status_detail: Some(self.cause.map_or("NotDialled", Cause::as_str).to_owned()),
-            ..record.into_act(Act::EgressClosed, Clock::wall().as_millisecond())
-        };
-        self.recorder.say(|| record);
+        let record = &mut self.record;
+        record.turn_into(Act::EgressClosed, Clock::wall().as_millisecond());
+        record.duration = Some(millis(took));
+        record.traffic = Some(Traffic { bytes_out, bytes_in });
+        record.status_id = if matches!(self.cause, Some(Cause::Done)) { 1 } else { 2 };
+        record.status_detail = Some(self.cause.map_or("NotDialled", Cause::as_str).to_owned());
+        self.recorder.say_this(record);
     }
 }
 

@@ -38,28 +38,19 @@ pub(super) fn call(job: &Job, sandbox: Subject) -> Record {
 
 /// The same call, ended. What tells nothing new is left out.
 pub(super) fn ended(
-    begun: &Record,
+    call: &mut Record,
     outcome: &str,
     exit_code: Option<i32>,
     output: Option<(u64, String)>,
     duration: u64,
-) -> Record {
-    let (output_size, output_hash) = output.unzip();
-    let process = begun.process.clone().map(|process| Process {
-        cmd_line: None,
-        cmd_hash: process.cmd_hash,
-        uid: process.uid,
-        exit_code,
-        output_size,
-        output_hash,
-        deadline: None,
-    });
-    Record {
-        duration: Some(duration),
-        status_id: if exit_code == Some(0) { 1 } else { 2 },
-        status_detail: Some(outcome.to_owned()),
-        process,
-        ..begun.clone().into_act(Act::CallEnded, now())
+) {
+    call.turn_into(Act::CallEnded, now());
+    call.duration = Some(duration);
+    call.status_id = if exit_code == Some(0) { 1 } else { 2 };
+    call.status_detail = Some(outcome.to_owned());
+    if let Some(process) = &mut call.process {
+        (process.cmd_line, process.deadline, process.exit_code) = (None, None, exit_code);
+        (process.output_size, process.output_hash) = output.unzip();
     }
 }
 

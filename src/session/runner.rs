@@ -107,7 +107,7 @@ impl Runner {
     ) -> Result<ExecResult, Failed> {
         let begun = self.recorder.is_on().then(|| evidence::call(job, self.directory.subject(&job.at)));
         if let Some(begun) = &begun {
-            let recorded = self.recorder.before(|| begun.clone()).await;
+            let recorded = self.recorder.before(begun).await;
             recorded
                 .map_err(|NotRecorded| Failed { problem: evidence::not_recorded(), may_have_run: false })?;
         }
@@ -298,11 +298,10 @@ impl Drop for Record<'_> {
         let user = in_a_line(&self.job.user.name);
         let (id, outcome, duration_ms) = (&self.job.wanted.exec.id, self.outcome, self.elapsed_ms());
         tracing::info!(id, %sandbox, %namespace, user, outcome, duration_ms, "call");
-        if let Some(begun) = &self.begun {
+        if let Some(record) = &mut self.begun {
             let exit_code = self.exit_code.map(i32::from);
-            self.runner
-                .recorder
-                .say(|| evidence::ended(begun, outcome, exit_code, self.output.take(), duration_ms));
+            evidence::ended(record, outcome, exit_code, self.output.take(), duration_ms);
+            self.runner.recorder.say_this(record);
         }
     }
 }
