@@ -7,6 +7,7 @@
 mod admission;
 mod alone;
 mod api;
+mod approvals;
 mod attacks;
 mod cli;
 mod client;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
     cli::cases(&mut cases);
     client::cases(&mut cases);
     evidence::cases(&mut cases);
+    approvals::cases(&mut cases);
     alone::cases(&mut cases);
     let code = runner::main(cases);
     conformance::table::print();

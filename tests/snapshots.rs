@@ -48,6 +48,8 @@ fn objects(class: Value, sandbox: Value, authority: Option<&str>) -> Vec<(&'stat
         fence: None,
         cidr_policy: None,
         egress_policies: Vec::new(),
+        approvals: Vec::new(),
+        wanted: Vec::new(),
         quota: None,
         priority_class: None,
         unresolved: None,

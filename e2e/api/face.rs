@@ -70,7 +70,12 @@ async fn columns(test: Arc<Test>) -> Outcome {
 async fn short_names(test: Arc<Test>) -> Outcome {
     let kinds = get(&test.client, "/apis/glovebox.dev/v1alpha1", "application/json").await?;
     let resources = kinds["resources"].as_array().context("no resources")?;
-    for (plural, short) in [("agentsandboxes", "asb"), ("egresspolicies", "egp"), ("sandboxclasses", "sbc")] {
+    for (plural, short) in [
+        ("agentsandboxes", "asb"),
+        ("egresspolicies", "egp"),
+        ("egressapprovals", "ega"),
+        ("sandboxclasses", "sbc"),
+    ] {
         let known = resources.iter().find(|resource| resource["name"] == plural).context(plural)?;
         ensure!(known["shortNames"] == json!([short]), "{plural}: {}", known["shortNames"]);
         ensure!(known["categories"] == json!(["glovebox"]), "{plural}: {}", known["categories"]);

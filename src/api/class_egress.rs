@@ -5,6 +5,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Span;
+
 /// The most that sandboxes of a class may reach.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Default)]
 #[serde(rename_all = "camelCase")]
@@ -18,9 +20,84 @@ pub struct ClassEgress {
     #[schemars(length(max = 64))]
     pub deny: Vec<Denial>,
 
+    /// What becomes of a destination that no rule names.
+    #[serde(default)]
+    pub unmatched: Unmatched,
+
+    /// How such a destination is asked for, with `unmatched: Ask`.
+    #[serde(default)]
+    pub ask: AskBounds,
+
     /// What becomes of a workload that runs when its fence is found open. None ever starts behind an open one.
     #[serde(default)]
     pub on_fence_open: OnFenceOpen,
+}
+
+/// What becomes of a destination that no rule names.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Unmatched {
+    /// It is refused.
+    #[default]
+    Deny,
+    /// It is refused, and an EgressApproval asks a person whether it may be reached.
+    Ask,
+}
+
+/// How destinations are asked for.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct AskBounds {
+    /// For how long what is approved may be reached.
+    #[serde(default)]
+    pub ttl: ApprovalTtl,
+
+    /// How long a connection waits for the answer before it is refused. Absent: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = ("duration(self) <= duration('10m')", "spec.egress.ask.hold may be at most 10m"))]
+    pub hold: Option<Span>,
+
+    /// Most questions of one sandbox that nobody has answered. What comes beyond is refused without one.
+    #[serde(default = "default_most_pending")]
+    #[schemars(range(min = 1, max = 64))]
+    pub most_pending: i32,
+}
+
+const fn default_most_pending() -> i32 {
+    8
+}
+
+impl Default for AskBounds {
+    fn default() -> Self {
+        Self { ttl: ApprovalTtl::default(), hold: None, most_pending: default_most_pending() }
+    }
+}
+
+/// For how long what is approved may be reached.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = ("duration(self.default) <= duration(self.max)", "spec.egress.ask.ttl.default may be at most spec.egress.ask.ttl.max"))]
+#[x_kube(validation = ("duration(self.default) >= duration('1s')", "spec.egress.ask.ttl.default must be at least 1s"))]
+pub struct ApprovalTtl {
+    /// Where the decision says nothing.
+    #[serde(default = "default_approval_ttl")]
+    pub default: Span,
+    /// The most that a decision may say.
+    #[serde(default = "default_most_approval_ttl")]
+    pub max: Span,
+}
+
+fn default_approval_ttl() -> Span {
+    Span::from_secs(3600)
+}
+
+fn default_most_approval_ttl() -> Span {
+    Span::from_secs(24 * 3600)
+}
+
+impl Default for ApprovalTtl {
+    fn default() -> Self {
+        Self { default: default_approval_ttl(), max: default_most_approval_ttl() }
+    }
 }
 
 /// What becomes of a workload whose fence came to be open.

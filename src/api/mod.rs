@@ -3,6 +3,7 @@
 //! Owns the promise to users. Pure: no client, no clock, no IO; what needs the cluster to be judged belongs in
 //! [`crate::sandbox`].
 
+mod approval;
 mod class;
 mod class_egress;
 mod class_status;
@@ -16,6 +17,7 @@ mod sandbox;
 mod sandbox_status;
 mod span;
 
+pub use approval::*;
 pub use class::*;
 pub use class_egress::*;
 pub use class_status::*;
@@ -41,5 +43,5 @@ pub const DEFAULT_CLASS_ANNOTATION: &str = "glovebox.dev/is-default-class";
 /// Every custom resource definition of this version, in the order in which they are written to `crds/`.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![AgentSandbox::crd(), SandboxClass::crd(), EgressPolicy::crd()]
+    vec![AgentSandbox::crd(), SandboxClass::crd(), EgressPolicy::crd(), EgressApproval::crd()]
 }

@@ -50,6 +50,10 @@ acts! {
     SandboxRefused = (6002, 99, Controller),
     /// What it did looks like an attack.
     SandboxSuspected = (2004, 1, Controller),
+    /// A person is asked whether a destination may be reached.
+    EgressAsked = (6003, 1, Controller),
+    /// What a person said of it, or that it is over.
+    EgressDecided = (6003, 3, Controller),
     /// A connection to the outside was dialled.
     EgressOpened = (4001, 1, Gateway),
     /// It ended.

@@ -4,6 +4,7 @@
 //! session's. Everything that comes from a sandbox is hostile: it reaches a terminal raw only as the output of a call that was asked
 //! for, and escaped everywhere else.
 
+mod approvals;
 pub mod audit;
 mod caller;
 mod cluster;
@@ -56,6 +57,9 @@ pub enum Command {
     Extend(extend::Options),
     Delete(delete::Options),
     Doctor(Box<doctor::Options>),
+    /// What sandboxes want that no rule names: look at it, and decide.
+    #[command(subcommand)]
+    Approvals(Box<approvals::Command>),
     /// What was done: read the record, and hold it against its checkpoints.
     #[command(subcommand)]
     Audit(Box<audit::Command>),
@@ -105,6 +109,7 @@ pub async fn carry_out(command: Command) -> u8 {
         Command::Extend(options) => Box::pin(extend::extend(options)).await,
         Command::Delete(options) => Box::pin(delete::delete(options)).await,
         Command::Doctor(options) => Box::pin(doctor::doctor(*options)).await,
+        Command::Approvals(command) => Box::pin(approvals::carry_out(*command)).await,
         Command::Audit(command) => Box::pin(audit::carry_out(*command)).await,
         Command::Completion(options) => completion::completion(&options),
     };

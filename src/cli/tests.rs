@@ -92,7 +92,7 @@ fn help_alone_is_enough() {
             assert!(argument.get_help().is_some(), "{name} {} is not explained", argument.get_id());
         }
     }
-    assert_eq!(seen, 13);
+    assert_eq!(seen, 14);
 }
 
 #[test]

@@ -26,7 +26,7 @@ use super::{
     named::Named, seats::Seats, suspects::Suspects,
 };
 use crate::{
-    api::{AgentSandbox, AgentSandboxStatus, EgressPolicy, SandboxClass},
+    api::{AgentSandbox, AgentSandboxStatus, EgressApproval, EgressPolicy, SandboxClass},
     audit::Recorder,
     policy::ClusterRanges,
     sandbox::world::Settings,
@@ -101,6 +101,8 @@ stores! {
     policies: NetworkPolicy,
     /// Every EgressPolicy.
     egress_policies: EgressPolicy,
+    /// Every EgressApproval.
+    approvals: EgressApproval,
     /// Our quotas.
     quotas: ResourceQuota,
     /// Our priority classes.

@@ -2,8 +2,11 @@
 
 use super::context::Context;
 use crate::{
-    api::{AgentSandbox, AgentSandboxStatus, ConditionType, Phase, SuspicionAction},
-    audit::{Act, NotRecorded, Record, Subject, about, now, printable},
+    api::{
+        AgentSandbox, AgentSandboxStatus, ApprovalPhase, ConditionType, EgressApproval, EgressApprovalStatus,
+        Phase, SuspicionAction,
+    },
+    audit::{Act, Endpoint, NotRecorded, Record, Subject, about, now, printable},
     sandbox::{Plan, World, suspicion},
 };
 
@@ -93,6 +96,53 @@ fn news(sandbox: &AgentSandbox, new: &AgentSandboxStatus) -> Option<Record> {
     // As it is from now on.
     let told = AgentSandbox { status: Some(new.clone()), ..sandbox.clone() };
     Some(record.about(about::subject(&told)))
+}
+
+/// Who wants what, and by which name it is asked for.
+fn approval(act: Act, approval: &EgressApproval) -> Record {
+    let spec = &approval.spec;
+    let end = Endpoint {
+        hostname: Some(spec.host.clone()),
+        port: u16::try_from(spec.port).unwrap_or_default(),
+        ..Endpoint::default()
+    };
+    let subject = Subject {
+        uid: spec.sandbox.uid.clone(),
+        namespace: approval.metadata.namespace.clone().unwrap_or_default(),
+        name: spec.sandbox.name.clone(),
+        requester: spec.sandbox.requester.as_ref().map(|who| printable(who, MOST_CHARS)),
+        ..Subject::default()
+    };
+    Record { dst_endpoint: Some(end), rule: approval.metadata.name.clone(), ..Record::new(act, now()) }
+        .about(subject)
+}
+
+/// A person is asked.
+pub(super) fn asked(context: &Context, asked: &EgressApproval) {
+    context.recorder.say(|| approval(Act::EgressAsked, asked));
+}
+
+/// What became of a question, if that is something else than before.
+pub(super) fn decided(context: &Context, known: &EgressApproval, status: &EgressApprovalStatus) {
+    let before = known.status.as_ref();
+    let same = before.is_some_and(|old| {
+        old.phase == status.phase && old.observed_generation == status.observed_generation
+    });
+    if same || status.phase == ApprovalPhase::Pending {
+        return;
+    }
+    let decision = known.spec.decision.as_ref();
+    context.recorder.say(|| {
+        let words = decision.and_then(|decision| decision.reason.as_deref()).or(status.message.as_deref());
+        let record = Record {
+            actor: decision.map(|decision| printable(&decision.by, MOST_CHARS)),
+            message: words.map(|words| printable(words, MOST_CHARS)),
+            status_detail: Some(status.phase.as_str().to_owned()),
+            ..approval(Act::EgressDecided, known)
+        };
+        let good = status.phase == ApprovalPhase::Approved;
+        if good { record } else { record.failed(status.phase.as_str()) }
+    });
 }
 
 fn refusal(sandbox: &AgentSandbox, reason: String, message: &str) -> Record {

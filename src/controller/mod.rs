@@ -3,6 +3,7 @@
 //! Owns every write to the cluster. Must not decide: rules are in [`crate::policy`] and [`crate::sandbox`].
 
 mod apply;
+mod approvals;
 mod authority;
 mod call_keys;
 mod canary;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 
 use super::{
-    apply,
+    apply, approvals,
     context::{Context, Guarded},
     error::ApplyError,
     evidence,
@@ -53,6 +53,9 @@ pub async fn reconcile(
         act(&context, &world, plan, &next.step, now).await
     };
     acted?;
+    if let Some(ends) = approvals::keep(&context, &world, now).await? {
+        next.wait = next.wait.min(Duration::try_from(ends.duration_since(now)).unwrap_or_default());
+    }
     if let Some(uid) = world.sandbox.uid() {
         context.succeeded(&uid);
     }

@@ -39,7 +39,7 @@ use super::{
     watches::{self, Concerned},
 };
 use crate::{
-    api::{AgentSandbox, EgressPolicy, SandboxClass},
+    api::{AgentSandbox, EgressApproval, EgressPolicy, SandboxClass},
     audit::{AuditOptions, Recorder},
     kubernetes,
     policy::ClusterRanges,
@@ -203,6 +203,7 @@ async fn controllers(context: &Arc<Context>, writers: Writers, concurrency: u16,
         pods,
         policies,
         egress_policies,
+        approvals,
         quotas,
         priority_classes,
         runtime_classes,
@@ -214,6 +215,7 @@ async fn controllers(context: &Arc<Context>, writers: Writers, concurrency: u16,
         pods,
         policies,
         egress_policies,
+        approvals,
         quotas,
         priority_classes,
         runtime_classes,
@@ -233,6 +235,7 @@ struct Around {
     pods: Writer<Guarded<Pod>>,
     policies: Writer<Guarded<NetworkPolicy>>,
     egress_policies: Writer<Guarded<EgressPolicy>>,
+    approvals: Writer<Guarded<EgressApproval>>,
     quotas: Writer<Guarded<ResourceQuota>>,
     priority_classes: Writer<Guarded<PriorityClass>>,
     runtime_classes: Writer<Guarded<RuntimeClass>>,
@@ -262,6 +265,9 @@ fn sandbox_controller(
         })
         .watches_stream(watches::stream(context, kubernetes::all(), around.egress_policies), move |policy| {
             by_rules.egress_policy(&policy)
+        })
+        .watches_stream(watches::stream(context, kubernetes::all(), around.approvals), |approval| {
+            Concerned::pod(&approval)
         })
         .watches_stream(watches::stream(context, watches::ours(), around.quotas), move |quota| {
             by_quota.quota(&quota)

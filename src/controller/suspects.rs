@@ -1,14 +1,15 @@
-//! Owns what replicas told of sandboxes that do what looks like an attack: asks each replica of gateway and session, which answers
+//! Owns what replicas told of sandboxes: what they do that looks like an attack, and what they want that no rule names. It asks each replica of gateway and session, which answers
 //! when there is news, and wakes the sandboxes concerned. Judges nothing.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use futures::{StreamExt as _, channel::mpsc::UnboundedSender};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt as _,
@@ -23,6 +24,7 @@ use crate::{
     detect::{self, Place, Signs, Told},
     kubernetes::{self, readable},
     sandbox::{
+        approvals::Wanted,
         names::{MANAGER, ports},
         suspicion::Seen,
     },
@@ -36,27 +38,70 @@ pub(super) type Woken = ObjectRef<Guarded<AgentSandbox>>;
 
 /// What is known, by uid.
 #[derive(Debug, Default)]
-pub(super) struct Suspects(Mutex<HashMap<String, Signs>>);
+pub(super) struct Suspects(Mutex<HashMap<String, Heard>>);
+
+/// Most destinations that are kept of one.
+const MOST_WANTED: usize = 128;
+
+/// What was told of one.
+#[derive(Debug, Default)]
+struct Heard {
+    signs: Signs,
+    wanted: BTreeMap<(String, u16), Wanted>,
+}
+
+impl Heard {
+    /// A replica told of it. Whether that says more than was known.
+    fn want(&mut self, told: &detect::Wanted) -> bool {
+        let at = |ms| Timestamp::from_millisecond(ms).unwrap_or(Timestamp::UNIX_EPOCH);
+        let (first, last) = (at(told.first_ms), at(told.last_ms));
+        let key = (told.host.clone(), told.port);
+        if let Some(known) = self.wanted.get_mut(&key) {
+            let news = last > known.last;
+            known.first = known.first.min(first);
+            known.last = known.last.max(last);
+            known.count = known.count.max(told.count);
+            return news;
+        }
+        // What a replica says that it is, is looked at again before it is asked for.
+        let new = self.wanted.len() < MOST_WANTED;
+        if new {
+            let (host, port, count) = (told.host.clone(), told.port, told.count);
+            self.wanted.insert(key, Wanted { host, port, first, last, count });
+        }
+        new
+    }
+}
 
 impl Suspects {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Signs>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Heard>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes in what a replica told of one. Whether that says more than was known.
     fn hear(&self, told: Told) -> bool {
         let mut known = self.lock();
-        let signs = known.entry(told.uid).or_default();
+        let heard = known.entry(told.uid).or_default();
         let mut news = false;
         for sign in told.signs {
-            news |= signs.hear(sign);
+            news |= heard.signs.hear(sign);
+        }
+        for wanted in &told.wanted {
+            news |= heard.want(wanted);
         }
         news
     }
 
     /// What there is to judge of one.
     pub(super) fn seen(&self, uid: Option<&str>) -> Option<Seen> {
-        self.lock().get(uid?)?.seen()
+        self.lock().get(uid?)?.signs.seen()
+    }
+
+    /// What one wanted and no rule names.
+    pub(super) fn wanted(&self, uid: Option<&str>) -> Vec<Wanted> {
+        let known = self.lock();
+        let heard = uid.and_then(|uid| known.get(uid));
+        heard.map(|heard| heard.wanted.values().cloned().collect()).unwrap_or_default()
     }
 
     /// Forgets sandboxes that are gone.
@@ -142,7 +187,7 @@ mod tests {
         let suspects = Suspects::default();
         let told = |what: &str| {
             let sign = Sign::new(Weight::Severe, &[what.as_bytes()], what.to_owned());
-            Told { uid: "u".into(), version: 1, signs: vec![sign] }
+            Told { uid: "u".into(), version: 1, signs: vec![sign], wanted: vec![] }
         };
         assert!(suspects.hear(told("a")) && suspects.hear(told("b")) && !suspects.hear(told("a")));
         assert_eq!(suspects.seen(Some("u")).map(|seen| seen.severe), Some(2));

@@ -11,4 +11,4 @@ mod wire;
 pub use rates::{Names, Upload, information};
 pub use signs::{MOST_SIGNS, Sign, Signs, Weight};
 pub(crate) use wire::{Board, ask, routes};
-pub use wire::{Place, Told};
+pub use wire::{Place, Told, Wanted};

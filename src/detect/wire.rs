@@ -49,6 +49,25 @@ pub struct Told {
     pub version: u64,
     /// All of its signs.
     pub signs: Vec<Sign>,
+    /// What it wanted and no rule names, where such is asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wanted: Vec<Wanted>,
+}
+
+/// A destination.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// The host.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// First and last time, in milliseconds since 1970.
+    pub first_ms: i64,
+    /// The last.
+    pub last_ms: i64,
+    /// How often.
+    pub count: u64,
 }
 
 /// An answer.
@@ -166,7 +185,7 @@ mod tests {
             signs.see(Sign::new(Weight::Severe, &[b"x"], "x".into()));
             let signs = signs.all().cloned().collect();
             self.board.post(|version| {
-                self.told.lock().unwrap().push(Told { uid: uid.into(), version, signs });
+                self.told.lock().unwrap().push(Told { uid: uid.into(), version, signs, wanted: vec![] });
             });
         }
     }

@@ -28,7 +28,7 @@ use super::{
     relay::{Ways, relay},
     resolve::{Pinned, Resolver},
     room::Room,
-    tenant::{Identity, RuleUse, Tenant},
+    tenant::{RuleUse, Tenant},
     toll::Toll,
 };
 use crate::policy::{Policy, Severity, Verdict};
@@ -39,33 +39,11 @@ use crate::{
     used::{Used, millis},
 };
 
+pub use super::alarms::{Alarms, LogAlarms};
+
 /// Most connections of one sandbox that were not let in and are told so at once. Others are closed without a word: whoever
 /// does not read its refusals must not fill the replica with them.
 const MOST_TURNED_AWAY: u32 = 32;
-
-/// Told of each kind of refusal that no honest client meets, once for each kind until refusals are taken.
-pub trait Alarms: Send + Sync {
-    /// Somebody did it.
-    fn severe(&self, who: Option<&Identity>, source: IpAddr, entry: Entry, refusal: &Refusal);
-}
-
-/// Says it in the log.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LogAlarms;
-
-impl Alarms for LogAlarms {
-    fn severe(&self, who: Option<&Identity>, source: IpAddr, entry: Entry, refusal: &Refusal) {
-        tracing::warn!(
-            sandbox = who.map(tracing::field::display),
-            %source,
-            entry = entry.as_str(),
-            reason = refusal.reason.as_str(),
-            host = refusal.host,
-            port = refusal.port,
-            "no honest client does this"
-        );
-    }
-}
 
 /// What every entry needs.
 pub struct Gateway {
@@ -172,6 +150,7 @@ impl Visit {
     /// Records a refusal and hands it back, to be said to the client.
     #[must_use]
     pub fn refuse(&self, refusal: Refusal) -> Refusal {
+        let refusal = self.tenant.asks.reword(refusal);
         self.gateway.refuse(Some(&self.tenant), self.source, self.entry, &refusal);
         refusal
     }

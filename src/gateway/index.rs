@@ -21,11 +21,11 @@ use super::{
     tenant::{Identity, Tenant},
 };
 use crate::{
-    api::{AgentSandbox, EgressPolicy, SandboxClass},
+    api::{AgentSandbox, EgressApproval, EgressPolicy, EgressRule, SandboxClass},
     audit::about,
-    kubernetes::{Guarded, get},
+    kubernetes::{Guarded, get, readable},
     policy::{ClusterRanges, Policy},
-    sandbox::{lifecycle, names, ranges},
+    sandbox::{approvals, lifecycle, names, ranges},
 };
 
 type Store<K> = kube::runtime::reflector::Store<Guarded<K>>;
@@ -37,6 +37,7 @@ pub(super) struct Stores {
     pub(super) sandboxes: Store<AgentSandbox>,
     pub(super) classes: Store<SandboxClass>,
     pub(super) policies: Store<EgressPolicy>,
+    pub(super) approvals: Store<EgressApproval>,
     pub(super) nodes: Store<Node>,
 }
 
@@ -195,8 +196,12 @@ impl Index {
         let class =
             pod.labels().get(names::CLASS_LABEL).and_then(|name| get(&self.stores.classes, name, None));
         let policies = self.policies(sandbox);
-        let stamp = self.stamp(sandbox, class.as_deref(), &policies);
-        let policy = || compile(sandbox, class.as_deref(), &policies, &self.cluster);
+        let approvals = self.approvals(sandbox);
+        let given = class.as_ref().map_or_else(Vec::new, |class| {
+            approvals::given(&approvals, &uid, &class.spec.egress, &self.cluster)
+        });
+        let stamp = self.stamp(sandbox, class.as_deref(), &policies, &given);
+        let policy = || compile(sandbox, class.as_deref(), (&policies, &given), &self.cluster);
         let known = self.known.entry(key.clone()).or_insert_with(|| {
             let identity = Identity {
                 uid: uid.as_str().into(),
@@ -212,6 +217,8 @@ impl Index {
             tracing::info!(sandbox = %known.tenant.identity, closed, "policy changed");
             known.stamp = stamp;
         }
+        let egress = class.as_ref().map(|class| &class.spec.egress);
+        known.tenant.asks.set(egress, &self.cluster, &approvals);
         known.tenant.judge_by(sandbox, class.as_deref());
         known.tenant.describe(about::subject(sandbox));
         if begun(pod) {
@@ -258,17 +265,32 @@ impl Index {
             .collect()
     }
 
+    /// What was asked for this sandbox, and none of its name before.
+    fn approvals(&self, sandbox: &AgentSandbox) -> Vec<Arc<EgressApproval>> {
+        let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
+        let own = |guarded: &Guarded<EgressApproval>| {
+            guarded.0.as_ref().is_ok_and(|approval| {
+                approval.spec.sandbox.uid == uid && approval.metadata.namespace == sandbox.metadata.namespace
+            })
+        };
+        let found = self.stores.approvals.state_filter(own);
+        found.iter().filter_map(|approval| readable(approval)).collect()
+    }
+
     fn stamp(
         &self,
         sandbox: &AgentSandbox,
         class: Option<&SandboxClass>,
         policies: &[Arc<EgressPolicy>],
+        given: &[EgressRule],
     ) -> Stamp {
         let part = |meta: &kube::api::ObjectMeta| (meta.uid.clone().unwrap_or_default(), meta.generation);
         let mut parts = vec![("cluster".to_owned(), Some(self.epoch)), part(&sandbox.metadata)];
         parts.extend(suspect::is_throttled(sandbox).then(|| ("throttled".to_owned(), None)));
         parts.extend(class.map(|class| part(&class.metadata)));
         parts.extend(policies.iter().map(|policy| part(&policy.metadata)));
+        let until = |rule: &EgressRule| rule.expires_at.as_ref().map(|time| time.0.as_second());
+        parts.extend(given.iter().map(|rule| (rule.name.clone(), until(rule))));
         Stamp(parts)
     }
 }
@@ -276,11 +298,11 @@ impl Index {
 fn compile(
     sandbox: &AgentSandbox,
     class: Option<&SandboxClass>,
-    policies: &[Arc<EgressPolicy>],
+    (policies, given): (&[Arc<EgressPolicy>], &[EgressRule]),
     cluster: &ClusterRanges,
 ) -> Arc<Policy> {
     let Some(class) = class else { return Policy::empty().into() };
-    match Policy::effective(&sandbox.spec.egress, policies, &class.spec.egress, cluster) {
+    match Policy::effective(&sandbox.spec.egress, policies, given, &class.spec.egress, cluster) {
         Ok(policy) => policy.into(),
         // The controller tells the user.
         Err(why) => {

@@ -124,7 +124,11 @@ pub(super) async fn refuse(visit: &Visit, client: impl AsyncRead + AsyncWrite + 
 /// A refusal as an HTTP answer, for a program to read.
 #[must_use]
 pub(super) fn answer(entry: Entry, refusal: &Refusal) -> Vec<u8> {
-    let missing = matches!(refusal.reason, Reason::Policy(DenyReason::NoRule | DenyReason::PortNotAllowed));
+    let missing = matches!(
+        refusal.reason,
+        Reason::Policy(DenyReason::NoRule | DenyReason::PortNotAllowed)
+            | Reason::Gateway(Trouble::Asked | Trouble::AskedInVain)
+    );
     let message = match &refusal.words {
         Some(words) => format!("{}: {words}", refusal.reason.words()),
         None => refusal.reason.words().to_owned(),

@@ -4,6 +4,8 @@
 //! absolute-form, transparent TLS and HTTP, named TCP) asks for it by the same path, [`admit`].
 
 pub mod admit;
+mod alarms;
+mod asks;
 mod authority;
 pub mod ca;
 mod claims;

@@ -153,6 +153,7 @@ fn answer(
 
 fn of(gateway: &Gateway, tenant: &Tenant, source: IpAddr, here: Ipv4Addr, name: dns::Named) -> Known {
     let denied = |refusal: Refusal| {
+        let refusal = tenant.asks.reword(refusal);
         gateway.refuse(Some(tenant), source, Entry::Dns, &refusal);
         Known::Denied(format!(
             "{}: {}; {}",
@@ -184,6 +185,13 @@ fn of(gateway: &Gateway, tenant: &Tenant, source: IpAddr, here: Ipv4Addr, name: 
             gateway.metrics.allowed(Entry::Dns);
             let ports = || terms.policy.tcp_ports(&host, now).collect();
             Known::Here(gateway.directory.service_of(&host, ports).unwrap_or(here))
+        }
+        // What is only looked up is asked for where most is: at the port of TLS.
+        Verdict::Deny(denial) if denial.reason == DenyReason::NoRule => {
+            if tenant.asks.note(host.as_str(), 443, now) {
+                tenant.watch.tell();
+            }
+            denied(Refusal::raw(denial.reason, host.as_str().as_bytes(), 0).by(&denial))
         }
         Verdict::Deny(denial) => denied(Refusal::raw(denial.reason, host.as_str().as_bytes(), 0).by(&denial)),
     };

@@ -57,6 +57,8 @@ troubles! {
     TimedOut N 504 "the host is allowed, and did not answer in time" "try again later",
     AnswerMalformed S 502 "the host's answer can't be read, or could be read in two ways" "the host must send a plain HTTP/1.1 answer",
     NotRecorded N 503 "nothing may be done that is not on the record, and the audit trail can't be reached" "try again later; whoever owns the installation sees to its audit trail",
+    Asked S 403 "no egress rule names this host, and whether it may be reached was asked" "whoever may approve sees it by glovebox approvals list",
+    AskedInVain S 403 "no egress rule names this host, and a person said that it may not be reached" "the EgressApproval says who decided, and why",
     Suspected N 403 "the sandbox did what looks like an attack, and reaches nothing any more" "status.suspicion of the AgentSandbox says what it did; a new sandbox begins anew",
     Draining N 503 "this replica of the gateway stops" "connect again",
     Tripwire C 403 "the fence does not hold: this port is closed to every sandbox" "nothing to ask for",

@@ -61,6 +61,11 @@ impl Watch {
         }
     }
 
+    /// There is something else to tell.
+    pub(super) fn tell(&self) {
+        self.news.store(true, Ordering::Release);
+    }
+
     /// It was refused something.
     pub fn refused(&self, refusal: &Refusal) {
         if let Some(sign) = sign(refusal) {
@@ -168,7 +173,8 @@ impl Directory {
             let version = tenant.watch.told.load(Ordering::Acquire);
             (version > since).then(|| {
                 let signs = tenant.watch.lock().signs.all().cloned().collect();
-                Told { uid: tenant.identity.uid.to_string(), version, signs }
+                let wanted = tenant.asks.all();
+                Told { uid: tenant.identity.uid.to_string(), version, signs, wanted }
             })
         });
         told.collect()
@@ -211,7 +217,8 @@ fn weight(reason: Reason) -> Option<Weight> {
                 | DenyReason::DeniedByClass,
             )
             | Reason::Gateway(
-                Trouble::Untrusted
+                Trouble::Asked
+                | Trouble::Untrusted
                 | Trouble::AnswerMalformed
                 | Trouble::TooManyAliases
                 | Trouble::NoUsableAddress

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use smallvec::smallvec;
 
 use super::{
+    asks::Asks,
     clock::Clock,
     evidence,
     flow::{Asked, Cause, Flows, Open},
@@ -120,6 +121,8 @@ pub struct Tenant {
     pub queries: Shared,
     /// What it does that looks like an attack.
     pub watch: Arc<Watch>,
+    /// What it asks a person for.
+    pub(super) asks: Arc<Asks>,
     /// When the last byte of a flow passed, by the gateway's clock; 0 if none has.
     pub used: Arc<AtomicU64>,
     /// Bytes that left, since this replica knows it.
@@ -166,6 +169,7 @@ impl Tenant {
             begun: AtomicBool::new(false),
             queries: Shared::new(Some(limits.queries), at),
             watch: Arc::default(),
+            asks: Arc::default(),
             used: Arc::default(),
             sent: Arc::default(),
             received: Arc::default(),
@@ -189,6 +193,7 @@ impl Tenant {
         let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let next = Self {
             watch: self.watch.clone(),
+            asks: self.asks.clone(),
             subject: ArcSwap::new(self.subject.load_full()),
             begun: AtomicBool::new(self.begun.load(Ordering::Relaxed)),
             queries: self.queries.copy(),

@@ -25,17 +25,17 @@ use super::{
     metrics::Metrics,
 };
 use crate::{
-    api::{AgentSandbox, EgressPolicy, SandboxClass},
+    api::{AgentSandbox, EgressApproval, EgressPolicy, SandboxClass},
     kubernetes::{self, Guarded},
     policy::ClusterRanges,
     sandbox::{
         named::{self, Standing},
-        names,
+        names::{self, SANDBOX_LABEL},
     },
 };
 
 /// How many lists must have been read before anybody is known.
-const KINDS: usize = 6;
+const KINDS: usize = 7;
 
 /// What is watched.
 pub(super) struct Watched {
@@ -121,6 +121,7 @@ fn watches(client: &Client, metrics: &Arc<Metrics>) -> (Stores, impl Stream<Item
     let (sandboxes, sandboxes_writer) = reflector::store();
     let (classes, classes_writer) = reflector::store();
     let (policies, policies_writer) = reflector::store();
+    let (approvals, approvals_writer) = reflector::store();
     let (nodes, nodes_writer) = reflector::store();
     let all = stream::select_all([
         watch::<Pod>(client, kubernetes::pods(), pods_writer, metrics, |pod| Change::Sandbox(key(pod)))
@@ -134,10 +135,15 @@ fn watches(client: &Client, metrics: &Arc<Metrics>) -> (Stores, impl Stream<Item
             Change::Policy(one.namespace().unwrap_or_default())
         })
         .boxed(),
+        watch::<EgressApproval>(client, kubernetes::all(), approvals_writer, metrics, |one| {
+            let name = one.labels().get(SANDBOX_LABEL).cloned().unwrap_or_default();
+            Change::Sandbox((one.namespace().unwrap_or_default(), name))
+        })
+        .boxed(),
         watch::<Node>(client, kubernetes::all(), nodes_writer, metrics, |_| Change::Node).boxed(),
         beats(client).boxed(),
     ]);
-    (Stores { pods, sandboxes, classes, policies, nodes }, all)
+    (Stores { pods, sandboxes, classes, policies, approvals, nodes }, all)
 }
 
 /// Services of hosts that have ports of their own.

@@ -101,6 +101,9 @@ pub(super) async fn exchange(
             (Wire::Http, HTTP_PORT) | (Wire::Opened, HTTPS_PORT) => asked.destination.to_string(),
             (_, port) => format!("{}:{port}", asked.destination),
         };
+        if asked.wire == Wire::Http {
+            visit.ask_first(&asked).await;
+        }
         let (upstream, dialled) = visit.reach(asked).await?;
         Ok((upstream, dialled, Sent { request: &request, head: request.render(&host), rest }))
     };

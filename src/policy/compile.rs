@@ -41,7 +41,8 @@ impl fmt::Display for Unfit {
 impl std::error::Error for Unfit {}
 
 impl Policy {
-    /// What a sandbox asks for: its own rules and those of the policies that it names, which are looked up among `found`.
+    /// What a sandbox asks for: its own rules, those of the policies that it names, which are looked up among `found`, and those that
+    /// people have `given` it.
     /// The one word on it, for whoever plans a sandbox and whoever lets its connections out.
     ///
     /// # Errors
@@ -49,6 +50,7 @@ impl Policy {
     pub fn effective(
         asked: &Egress,
         found: &[Arc<EgressPolicy>],
+        given: &[EgressRule],
         class: &ClassEgress,
         cluster: &ClusterRanges,
     ) -> Result<Self, Unfit> {
@@ -58,6 +60,7 @@ impl Policy {
             let policy = policy.ok_or_else(|| Unfit::Missing(name.clone()))?;
             sources.push(Source { policy: Some(name), rules: &policy.spec.rules });
         }
+        sources.push(Source { policy: None, rules: given });
         Self::compile(&sources, class, cluster).map_err(Unfit::Rejected)
     }
 

@@ -4,6 +4,7 @@
 //! Pure: no client, no clock, no IO. Time and the world come in as values. "What pod do I get?" is answered by
 //! [`desired`] alone.
 
+pub mod approvals;
 pub mod desired;
 mod enforcement;
 mod env;

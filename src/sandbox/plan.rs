@@ -359,7 +359,7 @@ fn check_image(field: &str, image: &str, rules: &ImageRules) -> Result<(), Refus
 /// The sandbox's own rules and those of the policies it names.
 fn egress(world: &World, class: &SandboxClass) -> Result<Policy, Refusal> {
     let asked = &world.sandbox.spec.egress;
-    Policy::effective(asked, &world.egress_policies, &class.spec.egress, &world.cluster).map_err(|why| {
+    Policy::effective(asked, &world.egress_policies, &[], &class.spec.egress, &world.cluster).map_err(|why| {
         let message = why.to_string();
         match why {
             Unfit::Missing(_) => Refusal::unresolved(Reason::PolicyNotFound, message),

@@ -15,9 +15,9 @@ use k8s_openapi::api::{
     scheduling::v1::PriorityClass,
 };
 
-use super::{Refusal, idle::LastUse, named, suspicion::Seen};
+use super::{Refusal, approvals::Wanted, idle::LastUse, named, suspicion::Seen};
 use crate::{
-    api::{AgentSandbox, EgressPolicy, SandboxClass},
+    api::{AgentSandbox, EgressApproval, EgressPolicy, SandboxClass},
     policy::ClusterRanges,
 };
 
@@ -53,6 +53,10 @@ pub struct World {
     pub cidr_policy: Option<Arc<NetworkPolicy>>,
     /// The EgressPolicies that the sandbox names, as far as they exist and can be read.
     pub egress_policies: Vec<Arc<EgressPolicy>>,
+    /// What was asked for a sandbox of this name, and decided.
+    pub approvals: Vec<Arc<EgressApproval>>,
+    /// What it wanted and no rule names, as far as replicas told.
+    pub wanted: Vec<Wanted>,
     /// The namespace's quota for the class.
     pub quota: Option<Arc<ResourceQuota>>,
     /// The class's PriorityClass.

@@ -81,6 +81,7 @@ impl Uses {
                 uid: uid.to_owned(),
                 version: watch.version,
                 signs: signs(),
+                wanted: vec![],
             })
         })
     }

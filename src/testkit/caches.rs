@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::store::Store;
 use crate::{
-    api::{AgentSandbox, EgressPolicy, SandboxClass},
+    api::{AgentSandbox, EgressApproval, EgressPolicy, SandboxClass},
     controller::{Guarded, Stores, Writers, watches::Concerned},
     sandbox::names,
 };
@@ -61,6 +61,7 @@ const WATCHED: &[(&str, Option<Label>)] = &[
     ("Pod", Some((names::SANDBOX_LABEL, None))),
     ("NetworkPolicy", None),
     ("EgressPolicy", None),
+    ("EgressApproval", None),
     ("ResourceQuota", Some((names::MANAGED_BY_LABEL, Some(names::MANAGER)))),
     ("PriorityClass", Some((names::MANAGED_BY_LABEL, Some(names::MANAGER)))),
     ("RuntimeClass", None),
@@ -192,6 +193,11 @@ impl Caches {
                 touched
                     .sandboxes
                     .extend(each.flat_map(|object| concerned.egress_policy(&parse::<EgressPolicy>(object))));
+            }
+            "EgressApproval" => {
+                fill(&mut self.writers.approvals, first, &changed, &gone);
+                let sandboxes = each.filter_map(|object| Concerned::pod(&parse::<EgressApproval>(object)));
+                touched.sandboxes.extend(sandboxes);
             }
             "ResourceQuota" => {
                 fill(&mut self.writers.quotas, first, &changed, &gone);

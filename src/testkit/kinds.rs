@@ -39,6 +39,7 @@ pub static KINDS: &[Kind] = &[
     kind("", "v1", "services", "Service", true, true),
     kind("events.k8s.io", "v1", "events", "Event", true, false),
     kind("glovebox.dev", "v1alpha1", "agentsandboxes", "AgentSandbox", true, true),
+    kind("glovebox.dev", "v1alpha1", "egressapprovals", "EgressApproval", true, true),
     kind("glovebox.dev", "v1alpha1", "egresspolicies", "EgressPolicy", true, false),
     kind("glovebox.dev", "v1alpha1", "sandboxclasses", "SandboxClass", false, true),
     kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", true, false),

@@ -135,6 +135,8 @@ fn judge(class: &SandboxClass, sandbox: &Value) -> Result<(), String> {
         named: glovebox::sandbox::named::View::None,
         last_use: None,
         seen: None,
+        approvals: Vec::new(),
+        wanted: Vec::new(),
         cluster: ClusterRanges::default(),
         settings: Arc::new(Settings {
             agent_image: "glovebox.dev/glovebox:1".into(),

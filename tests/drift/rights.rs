@@ -21,6 +21,9 @@ const UNSEEN: &[(&str, &str, &[&str])] = &[
     ("glovebox.dev", "agentsandboxes", &["get"]),
     ("glovebox.dev", "sandboxclasses", &["get"]),
     ("glovebox.dev", "egresspolicies", &["get"]),
+    // Replicas of the gateway, which tell what sandboxes want, are not in these stories.
+    ("glovebox.dev", "egressapprovals", &["get", "create"]),
+    ("glovebox.dev", "egressapprovals/status", &["get", "patch"]),
     ("glovebox.dev", "agentsandboxes/status", &["get"]),
     ("glovebox.dev", "sandboxclasses/status", &["get"]),
     // A pod whose creation was answered with "already exists" is looked at.

@@ -330,6 +330,8 @@ prop_compose! {
             fence: None,
             cidr_policy: None,
             egress_policies: Vec::new(),
+            approvals: Vec::new(),
+            wanted: Vec::new(),
             quota: None,
             priority_class: None,
             unresolved: None,

@@ -19,6 +19,7 @@ struct Watched {
     sandboxes: Writer<Guarded<AgentSandbox>>,
     classes: Writer<Guarded<SandboxClass>>,
     policies: Writer<Guarded<EgressPolicy>>,
+    approvals: Writer<Guarded<EgressApproval>>,
     nodes: Writer<Guarded<Node>>,
 }
 
@@ -44,8 +45,9 @@ impl Watched {
         let (sandboxes, sandboxes_writer) = kube::runtime::reflector::store();
         let (classes, classes_writer) = kube::runtime::reflector::store();
         let (policies, policies_writer) = kube::runtime::reflector::store();
+        let (approvals, approvals_writer) = kube::runtime::reflector::store();
         let (nodes, nodes_writer) = kube::runtime::reflector::store();
-        let stores = Stores { pods, sandboxes, classes, policies, nodes };
+        let stores = Stores { pods, sandboxes, classes, policies, approvals, nodes };
         let directory = Arc::new(Directory::default());
         let index = Index::new(stores, directory.clone(), Clock::default(), ClusterRanges::default());
         let mut all = Self {
@@ -55,6 +57,7 @@ impl Watched {
             sandboxes: sandboxes_writer,
             classes: classes_writer,
             policies: policies_writer,
+            approvals: approvals_writer,
             nodes: nodes_writer,
         };
         fill(&mut all.pods, &[pod("sandbox-uid")]);
@@ -237,3 +240,52 @@ fn a_workload_has_begun_once_the_proof_has_ended() {
 }
 
 mod orders;
+
+/// As the controller leaves what a person approved, for the sandbox with this uid, and changed in one thing.
+fn approval(uid: &str, change: impl FnOnce(&mut Value)) -> Value {
+    let hash = approvals::hash(uid, "given.example", 443, crate::api::Protocol::Tls);
+    let mut approval = json!({
+        "apiVersion": "glovebox.dev/v1alpha1", "kind": "EgressApproval",
+        "metadata": {"name": "s-1", "namespace": "team-a", "uid": "approval-uid", "generation": 2},
+        "spec": {
+            "sandbox": {"name": "s", "uid": uid}, "host": "given.example", "port": 443, "protocol": "TLS", "ruleHash": hash,
+            "decision": {"verdict": "Approved", "ruleHash": hash, "by": "ada"},
+        },
+        "status": {"phase": "Approved", "observedGeneration": 2, "expiresAt": "2027-01-01T00:10:00Z"},
+    });
+    change(&mut approval);
+    approval
+}
+
+#[test]
+fn what_a_person_approved_opens_and_nothing_that_only_looks_like_it() {
+    let mut watched = Watched::new();
+    let mut opens = |approval: Value, unmatched: &str| {
+        let mut class = class();
+        class["spec"]["egress"] = json!({"unmatched": unmatched});
+        fill(&mut watched.classes, &[class]);
+        fill(&mut watched.approvals, &[approval]);
+        watched.take(&Change::Everything);
+        watched.allows("given.example")
+    };
+    assert!(opens(approval("sandbox-uid", |_| ()), "Ask"));
+    assert!(!opens(approval("sandbox-uid", |_| ()), "Deny"), "the class has nothing asked for");
+    assert!(!opens(approval("former-uid", |_| ()), "Ask"), "of a namesake");
+    let changes: [(&str, Value); 9] = [
+        ("/spec/sandbox/uid", json!("former-uid")),
+        ("/spec/host", json!("other.example")),
+        ("/spec/host", json!("*.example")),
+        ("/spec/port", json!(8443)),
+        ("/spec/decision/verdict", json!("Denied")),
+        ("/spec/decision/ruleHash", json!("0")),
+        ("/status/phase", json!("Pending")),
+        ("/status/observedGeneration", json!(1)),
+        ("/status/expiresAt", json!("2026-12-31T23:59:00Z")),
+    ];
+    for (field, value) in changes {
+        let changed =
+            approval("sandbox-uid", |approval| *approval.pointer_mut(field).unwrap() = value.clone());
+        assert!(!opens(changed, "Ask"), "{field} = {value}");
+    }
+    assert!(opens(approval("sandbox-uid", |_| ()), "Ask"));
+}

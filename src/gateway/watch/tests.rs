@@ -51,7 +51,15 @@ struct Cluster {
 struct Fake(Arc<Mutex<Cluster>>);
 
 fn plural(path: &str) -> &'static str {
-    let kinds = ["pods", "agentsandboxes", "sandboxclasses", "egresspolicies", "nodes", "services"];
+    let kinds = [
+        "pods",
+        "agentsandboxes",
+        "sandboxclasses",
+        "egresspolicies",
+        "egressapprovals",
+        "nodes",
+        "services",
+    ];
     kinds.into_iter().find(|kind| path.ends_with(kind)).unwrap_or_else(|| panic!("{path} is not served"))
 }
 
@@ -66,6 +74,7 @@ impl Fake {
             ("agentsandboxes", vec![sandbox("s", "sandbox-uid")]),
             ("sandboxclasses", vec![class()]),
             ("egresspolicies", vec![]),
+            ("egressapprovals", vec![]),
             ("nodes", vec![]),
             ("services", vec![]),
         ]);

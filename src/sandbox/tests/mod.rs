@@ -1,5 +1,6 @@
 //! Tables of inputs and what comes of them. What they share: a world to change one thing in.
 
+mod approvals;
 mod lifecycle;
 mod plan;
 mod podview;
@@ -94,6 +95,8 @@ fn world(class: Value, sandbox: Value) -> World {
         fence: None,
         cidr_policy: None,
         egress_policies: Vec::new(),
+        approvals: Vec::new(),
+        wanted: Vec::new(),
         quota: None,
         priority_class: None,
         unresolved: None,
