@@ -85,7 +85,8 @@ async fn story(test: Arc<Test>, runtime: Runtime) -> Outcome {
     question(&test, ApprovalPhase::Expired).await?;
     let log = wait::poll("it is refused again", async || {
         let log = sandbox.log().await?;
-        Ok((log.matches("says Asked").count() == 2).then_some(log))
+        // One more where a replica heard of the approval later than another.
+        Ok((log.matches("says Asked").count() >= 2).then_some(log))
     })
     .await?;
     println!("figure: {}", log.lines().last().unwrap_or_default());
@@ -93,9 +94,10 @@ async fn story(test: Arc<Test>, runtime: Runtime) -> Outcome {
     let all = questions.until(HOST).await?;
     ensure!(!all.is_empty(), "the world's DNS was never asked");
     // Once more, and then no.
+    let reached = log.matches("says reached").count();
     person.glovebox(&["approvals", "approve", &asked.name_any(), "--ttl", "1h"]).await?.is(0)?;
     wait::poll("it is reached again", async || {
-        Ok((sandbox.log().await?.matches("says reached").count() == 2).then_some(()))
+        Ok((sandbox.log().await?.matches("says reached").count() > reached).then_some(()))
     })
     .await?;
     person.glovebox(&["approvals", "deny", &asked.name_any(), "--reason", "use the mirror"]).await?.is(0)?;

@@ -101,7 +101,7 @@ pub(super) async fn installer(test: Arc<Test>) -> Outcome {
     sandbox.logged("installed").await?;
     // What it did was seen, and is not enough.
     let seen = |status: &AgentSandboxStatus| {
-        status.suspicion.as_ref().is_some_and(|suspicion| suspicion.severe_acts == 2 && suspicion.score >= 40)
+        status.suspicion.as_ref().is_some_and(|suspicion| suspicion.severe_acts == 2 && suspicion.score >= 30)
     };
     let status = sandbox.until("is seen", seen).await?;
     let suspicion = status.suspicion.clone().context("no suspicion")?;

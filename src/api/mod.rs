@@ -40,6 +40,9 @@ pub const GROUP: &str = "glovebox.dev";
 /// Annotation that makes a [`SandboxClass`] the one used by sandboxes which name none.
 pub const DEFAULT_CLASS_ANNOTATION: &str = "glovebox.dev/is-default-class";
 
+/// Annotation of an [`AgentSandbox`] in which the API server says who made it.
+pub const REQUESTER_ANNOTATION: &str = "glovebox.dev/requester";
+
 /// Every custom resource definition of this version, in the order in which they are written to `crds/`.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {

@@ -3,10 +3,8 @@
 use kube::ResourceExt as _;
 
 use super::record::{Subject, printable};
-use crate::api::AgentSandbox;
+use crate::api::{AgentSandbox, REQUESTER_ANNOTATION};
 
-/// Where the API server writes who made a sandbox.
-const REQUESTER: &str = "glovebox.dev/requester";
 /// Longest of its texts, in characters: users' names are the longest.
 const MOST_CHARS: usize = 256;
 
@@ -23,7 +21,7 @@ pub fn subject(sandbox: &AgentSandbox) -> Subject {
             .and_then(|status| status.class_name.as_ref())
             .or(sandbox.spec.class_name.as_ref())
             .map(cut),
-        requester: sandbox.annotations().get(REQUESTER).map(cut),
+        requester: sandbox.annotations().get(REQUESTER_ANNOTATION).map(cut),
         runtime: status.and_then(|status| status.runtime_class_name.as_ref()).map(cut),
         kernel: status
             .and_then(|status| status.enforcement.as_ref())

@@ -1,7 +1,9 @@
 //! `approvals`: destinations that sandboxes want and no rule names, and a person's word on them.
 
+use std::collections::HashMap;
+
 use anyhow::{Context as _, bail};
-use futures::TryStreamExt as _;
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::{api::authentication::v1::SelfSubjectReview, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{
@@ -44,7 +46,7 @@ pub struct List {
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
     /// Goes on, with a line for each question and each answer, until it is interrupted.
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "output")]
     watch: bool,
     /// How they are shown.
     #[arg(short, long, value_enum, default_value = "table")]
@@ -126,9 +128,20 @@ async fn list(options: List) -> Outcome {
 
 /// A line for each change, for ever.
 async fn watch(api: Api<EgressApproval>) -> anyhow::Result<u8> {
-    let mut changes = std::pin::pin!(watcher(api, watcher::Config::default()).applied_objects());
-    while let Some(one) = changes.try_next().await.context("approvals can't be watched")? {
-        print::words(&line(&one))?;
+    let changes = watcher(api, watcher::Config::default()).default_backoff().applied_objects();
+    let mut changes = std::pin::pin!(changes);
+    let mut shown = HashMap::new();
+    while let Some(change) = changes.next().await {
+        match change {
+            // A question or an answer, and not that it was wanted once more.
+            Ok(one) => {
+                let stands = (one.metadata.generation, phase(&one));
+                if shown.insert(one.metadata.uid.clone(), stands) != Some(stands) {
+                    print::words(&line(&one))?;
+                }
+            }
+            Err(error) => say(&format!("the watch is made again: {}", text::line(&error.to_string()))),
+        }
     }
     Ok(0)
 }

@@ -29,7 +29,7 @@ use crate::{
     api::{AgentSandbox, AgentSandboxStatus, EgressApproval, EgressPolicy, SandboxClass},
     audit::Recorder,
     policy::ClusterRanges,
-    sandbox::world::Settings,
+    sandbox::{approvals, world::Settings},
     telemetry::Metrics,
 };
 
@@ -160,6 +160,8 @@ pub struct Context {
     pub(super) story: Storyteller,
     written: Mutex<HashMap<String, Written>>,
     made: Mutex<HashMap<String, Made>>,
+    /// Approvals that were written, by uid, until the watch brings them back.
+    asked: Mutex<HashMap<String, Arc<EgressApproval>>>,
     told_to_go: Mutex<HashSet<String>>,
     failures: Mutex<HashMap<String, u32>>,
     /// Creations under way.
@@ -193,6 +195,7 @@ impl Context {
             recorder: Recorder::none(),
             written: Mutex::default(),
             made: Mutex::default(),
+            asked: Mutex::default(),
             told_to_go: Mutex::default(),
             failures: Mutex::default(),
             seats: Seats::default(),
@@ -235,6 +238,35 @@ impl Context {
             }
             None => sandbox,
         }
+    }
+
+    /// Remembers an approval that was written.
+    pub(super) fn remember_approval(&self, approval: EgressApproval) {
+        if let Some(uid) = approval.uid() {
+            lock(&self.asked).insert(uid, Arc::new(approval));
+        }
+    }
+
+    /// What was asked for a sandbox, as new as it is known.
+    pub(super) fn approvals(&self, sandbox: &AgentSandbox) -> Vec<Arc<EgressApproval>> {
+        let mut all: Vec<_> = approvals::own(self.stores.approvals.state().into_iter(), sandbox).collect();
+        let mut asked = lock(&self.asked);
+        for shown in &mut all {
+            let Some(uid) = shown.uid() else { continue };
+            match asked.get(&uid) {
+                Some(known) if version(shown.as_ref()) < version(known.as_ref()) => *shown = known.clone(),
+                Some(_) => drop(asked.remove(&uid)),
+                None => {}
+            }
+        }
+        let unseen = asked.values().filter(|known| {
+            known.metadata.namespace == sandbox.metadata.namespace
+                && Some(&known.spec.sandbox.uid) == sandbox.metadata.uid.as_ref()
+                && !all.iter().any(|shown| shown.metadata.uid == known.metadata.uid)
+        });
+        let unseen: Vec<_> = unseen.cloned().collect();
+        all.extend(unseen);
+        all
     }
 
     /// Remembers the pod that was made for a sandbox.
@@ -298,6 +330,7 @@ impl Context {
         lock(&self.written).retain(|uid, _| alive.contains(uid));
         lock(&self.made).retain(|uid, _| alive.contains(uid));
         lock(&self.failures).retain(|uid, _| alive.contains(uid));
+        lock(&self.asked).retain(|_, known| alive.contains(&known.spec.sandbox.uid));
         self.idle.retain(&alive);
         self.suspects.retain(&alive);
         let pods: HashSet<String> = self.stores.pods.state().iter().filter_map(|pod| pod.uid()).collect();

@@ -11,7 +11,7 @@ use kube::{Api, Resource, ResourceExt, core::DeserializeGuard};
 
 use super::{context::Context, error::ApplyError, idle, named};
 use crate::{
-    api::{AgentSandbox, DEFAULT_CLASS_ANNOTATION, EgressApproval, Reason, SandboxClass},
+    api::{AgentSandbox, DEFAULT_CLASS_ANNOTATION, Reason, SandboxClass},
     kubernetes::{get, readable},
     sandbox::{
         Refusal, fence, lifecycle,
@@ -61,7 +61,7 @@ pub(super) async fn observe(
             .iter()
             .filter_map(|name| get(&stores.egress_policies, name, Some(&namespace)))
             .collect(),
-        approvals: approvals(context, &sandbox),
+        approvals: context.approvals(&sandbox),
         wanted: context.suspects.wanted(sandbox.uid().as_deref()),
         quota: get(&stores.quotas, &class_object, Some(&namespace)),
         priority_class: get(&stores.priority_classes, &class_object, None),
@@ -81,17 +81,6 @@ pub(super) async fn observe(
     world.named = named::view(context, &world, now);
     world.last_use = idle::look(context, &world, now).await;
     Ok(world)
-}
-
-/// What was asked for this sandbox, and for none of its name before.
-fn approvals(context: &Context, sandbox: &AgentSandbox) -> Vec<Arc<EgressApproval>> {
-    let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
-    let own = |guarded: &DeserializeGuard<EgressApproval>| {
-        guarded.0.as_ref().is_ok_and(|approval| {
-            approval.spec.sandbox.uid == uid && approval.metadata.namespace == sandbox.metadata.namespace
-        })
-    };
-    context.stores.approvals.state_filter(own).iter().filter_map(|one| readable(one)).collect()
 }
 
 /// The address of the gateway's Service: of the first family that the cluster prefers.

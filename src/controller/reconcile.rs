@@ -53,8 +53,8 @@ pub async fn reconcile(
         act(&context, &world, plan, &next.step, now).await
     };
     acted?;
-    if let Some(ends) = approvals::keep(&context, &world, now).await? {
-        next.wait = next.wait.min(Duration::try_from(ends.duration_since(now)).unwrap_or_default());
+    if let Some(wait) = approvals::keep(&context, &world, now).await {
+        next.wait = next.wait.min(wait);
     }
     if let Some(uid) = world.sandbox.uid() {
         context.succeeded(&uid);

@@ -267,7 +267,7 @@ fn sandbox_controller(
             by_rules.egress_policy(&policy)
         })
         .watches_stream(watches::stream(context, kubernetes::all(), around.approvals), |approval| {
-            Concerned::pod(&approval)
+            Concerned::approval(&approval)
         })
         .watches_stream(watches::stream(context, watches::ours(), around.quotas), move |quota| {
             by_quota.quota(&quota)

@@ -1,5 +1,5 @@
-//! Owns what replicas told of sandboxes: what they do that looks like an attack, and what they want that no rule names. It asks each replica of gateway and session, which answers
-//! when there is news, and wakes the sandboxes concerned. Judges nothing.
+//! Owns what replicas told of sandboxes: what they do that looks like an attack, and what they want that no rule names. It asks each
+//! replica of gateway and session, which answers when there is news, and wakes the sandboxes concerned. Judges nothing.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -32,6 +32,9 @@ use crate::{
 
 /// Before a replica that does not answer is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// So many failures in a row are told.
+const LOUD: u32 = 3;
 
 /// Who is woken.
 pub(super) type Woken = ObjectRef<Guarded<AgentSandbox>>;
@@ -150,11 +153,11 @@ fn address(pod: &Pod) -> Option<SocketAddr> {
 
 /// Asks one replica, for ever.
 async fn listen(context: Arc<Context>, wake: UnboundedSender<Woken>, replica: SocketAddr) {
-    let mut place = Place::default();
+    let (mut place, mut failures) = (Place::default(), 0_u32);
     loop {
         match detect::ask(replica, &place).await {
             Ok(answer) => {
-                place = answer.at;
+                (place, failures) = (answer.at, 0);
                 for told in answer.sandboxes {
                     let uid = told.uid.clone();
                     if context.suspects.hear(told) {
@@ -164,7 +167,11 @@ async fn listen(context: Arc<Context>, wake: UnboundedSender<Woken>, replica: So
                 }
             }
             Err(error) => {
-                tracing::debug!(%replica, error = format!("{error:#}"), "a replica does not tell of sandboxes");
+                // Once, until it does: one that has just started, or is about to end, is no news.
+                failures = failures.saturating_add(1);
+                if failures == LOUD {
+                    tracing::warn!(%replica, error = format!("{error:#}"), "a replica does not tell of sandboxes");
+                }
                 tokio::time::sleep(AGAIN).await;
             }
         }

@@ -26,9 +26,9 @@ use serde::de::DeserializeOwned;
 
 use super::context::{Context, Guarded, Stores};
 use crate::{
-    api::{AgentSandbox, EgressRule, Protocol, SandboxClass, SandboxClassStatus},
+    api::{AgentSandbox, EgressApproval, EgressRule, Protocol, SandboxClass, SandboxClassStatus},
     kubernetes::{all, get, watch},
-    sandbox::{lifecycle, names},
+    sandbox::{approvals, lifecycle, names},
 };
 
 /// What we manage of a kind.
@@ -127,6 +127,12 @@ impl Concerned {
     pub(crate) fn pod(pod: &impl Resource<DynamicType = ()>) -> Option<Key> {
         let name = pod.meta().labels.as_ref()?.get(names::SANDBOX_LABEL)?;
         Some(ObjectRef::new(name).within(pod.meta().namespace.as_deref().unwrap_or_default()))
+    }
+
+    /// A question concerns the sandbox that asks.
+    pub(crate) fn approval(approval: &Guarded<EgressApproval>) -> Option<Key> {
+        let namespace = approval.namespace().unwrap_or_default();
+        Some(ObjectRef::new(approvals::of(approval)?).within(&namespace))
     }
 
     /// A policy concerns its sandbox, or, the fence, all of its namespace.

@@ -45,7 +45,6 @@ impl Weight {
 
 /// One thing that was done.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
 pub struct Sign {
     /// The same for the same thing at every replica, and not to be aimed at: of SHA-256.
     pub id: u64,
@@ -55,6 +54,9 @@ pub struct Sign {
     pub count: u32,
     /// In words.
     pub what: String,
+    /// The replica's period in which it was last seen: in each it counts once.
+    #[serde(skip)]
+    period: u64,
 }
 
 impl Sign {
@@ -67,7 +69,7 @@ impl Sign {
             hash.update(part);
         }
         let id = hash.finalize().first_chunk().copied().map_or(0, u64::from_be_bytes);
-        Self { id, weight, count: 1, what: crate::kubernetes::cut(what, MOST_BYTES) }
+        Self { id, weight, count: 1, what: crate::kubernetes::cut(what, MOST_BYTES), period: 0 }
     }
 
     /// How often it counts.
@@ -89,15 +91,17 @@ impl Sign {
 pub struct Signs(BTreeMap<u64, Sign>);
 
 impl Signs {
-    /// It was seen at this replica. Whether that says more than was known.
-    pub fn see(&mut self, sign: Sign) -> bool {
+    /// It was seen at this replica, in this period. Whether that says more than was known.
+    pub fn see(&mut self, sign: Sign, period: u64) -> bool {
         match self.0.get_mut(&sign.id) {
+            Some(known) if known.period == period => false,
             Some(known) => {
+                known.period = period;
                 let before = known.times();
                 known.count = known.count.saturating_add(1).min(AGAIN[AGAIN.len() - 1]);
                 known.weight == Weight::Severe && known.times() > before
             }
-            None => self.insert(sign),
+            None => self.insert(Sign { period, ..sign }),
         }
     }
 
@@ -165,16 +169,17 @@ mod tests {
     #[test]
     fn repeats_count_once_and_persistence_a_little() {
         let mut signs = Signs::default();
-        assert!(signs.see(sign(Weight::Severe, "metadata")));
-        for _ in 2..16 {
-            assert!(!signs.see(sign(Weight::Severe, "metadata")));
+        assert!(signs.see(sign(Weight::Severe, "metadata"), 1));
+        for period in 2..16 {
+            assert!(!signs.see(sign(Weight::Severe, "metadata"), period));
+            assert!(!signs.see(sign(Weight::Severe, "metadata"), period), "once in a period");
         }
         assert_eq!((signs.severe(), signs.score()), (1, 15));
-        assert!(signs.see(sign(Weight::Severe, "metadata")), "the sixteenth time");
+        assert!(signs.see(sign(Weight::Severe, "metadata"), 16), "the sixteenth time");
         assert_eq!((signs.severe(), signs.score()), (2, 30));
-        for _ in 0..10_000 {
-            signs.see(sign(Weight::Severe, "metadata"));
-            signs.see(sign(Weight::Miss, "telemetry"));
+        for period in 17..10_000 {
+            signs.see(sign(Weight::Severe, "metadata"), period);
+            signs.see(sign(Weight::Miss, "telemetry"), period);
         }
         assert_eq!((signs.severe(), signs.score()), (3, 46));
     }
@@ -183,10 +188,10 @@ mod tests {
     fn is_bounded_and_what_is_severe_finds_a_place() {
         let mut signs = Signs::default();
         for n in 0..10_000 {
-            signs.see(sign(Weight::Miss, &n.to_string()));
+            signs.see(sign(Weight::Miss, &n.to_string()), n);
         }
         assert_eq!((signs.all().count(), signs.score()), (MOST_SIGNS, 128));
-        assert!(signs.see(sign(Weight::Severe, "metadata")) && !signs.see(sign(Weight::Miss, "more")));
+        assert!(signs.see(sign(Weight::Severe, "metadata"), 1) && !signs.see(sign(Weight::Miss, "more"), 1));
         assert_eq!((signs.all().count(), signs.severe(), signs.score()), (MOST_SIGNS, 1, 142));
         assert_eq!(signs.seen().unwrap().signs[0], "metadata");
     }
@@ -194,9 +199,9 @@ mod tests {
     #[test]
     fn what_two_replicas_saw_counts_once() {
         let (mut one, mut two, mut all) = (Signs::default(), Signs::default(), Signs::default());
-        one.see(sign(Weight::Severe, "metadata"));
-        two.see(sign(Weight::Severe, "metadata"));
-        two.see(sign(Weight::Severe, "other"));
+        one.see(sign(Weight::Severe, "metadata"), 1);
+        two.see(sign(Weight::Severe, "metadata"), 1);
+        two.see(sign(Weight::Severe, "other"), 1);
         for sign in one.all().chain(two.all()).chain(one.all()) {
             all.hear(sign.clone());
         }

@@ -31,7 +31,6 @@ const MOST_BYTES: usize = 8 << 20;
 
 /// What was heard so far of a replica.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
 pub struct Place {
     /// Which process it is: another one begins anew.
     pub process: String,
@@ -41,7 +40,6 @@ pub struct Place {
 
 /// What one sandbox did, as one replica saw it.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
 pub struct Told {
     /// The AgentSandbox's.
     pub uid: String,
@@ -56,7 +54,6 @@ pub struct Told {
 
 /// A destination.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
 pub struct Wanted {
     /// The host.
     pub host: String,
@@ -72,7 +69,6 @@ pub struct Wanted {
 
 /// An answer.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Answer {
     /// Up to where it tells.
     pub(crate) at: Place,
@@ -182,7 +178,7 @@ mod tests {
 
         fn tell(&self, uid: &str) {
             let mut signs = Signs::default();
-            signs.see(Sign::new(Weight::Severe, &[b"x"], "x".into()));
+            signs.see(Sign::new(Weight::Severe, &[b"x"], "x".into()), 1);
             let signs = signs.all().cloned().collect();
             self.board.post(|version| {
                 self.told.lock().unwrap().push(Told { uid: uid.into(), version, signs, wanted: vec![] });

@@ -25,6 +25,7 @@ use super::{
     metrics::Metrics,
     opened::Opener,
     reason::{Reason, Refusal, Trouble},
+    refusals::Added,
     relay::{Ways, relay},
     resolve::{Pinned, Resolver},
     room::Room,
@@ -83,15 +84,15 @@ impl Gateway {
         if refusal.reason.is_noise() {
             return;
         }
-        let first = who.is_none_or(|tenant| tenant.refusals.add(entry, refusal, Clock::wall()));
-        if !first {
+        let added = who.map_or(Added::First, |tenant| tenant.refusals.add(entry, refusal, Clock::wall()));
+        if added == Added::Repeat {
             return;
         }
         if let Some(tenant) = who {
-            tenant.watch.refused(refusal);
+            tenant.watch.refused(self.clock.now(), refusal);
             self.directory.heed(tenant);
         }
-        if refusal.reason.severity() == Severity::C {
+        if added == Added::First && refusal.reason.severity() == Severity::C {
             self.alarms.severe(who.map(|tenant| &tenant.identity), source, entry, refusal);
         }
     }

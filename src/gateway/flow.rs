@@ -160,6 +160,12 @@ impl Flows {
         }
     }
 
+    /// Whether none may be opened any more.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.lock().ended.is_some()
+    }
+
     /// How many are open.
     #[must_use]
     pub fn count(&self) -> usize {

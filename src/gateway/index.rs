@@ -21,9 +21,9 @@ use super::{
     tenant::{Identity, Tenant},
 };
 use crate::{
-    api::{AgentSandbox, EgressApproval, EgressPolicy, EgressRule, SandboxClass},
+    api::{AgentSandbox, EgressApproval, EgressPolicy, EgressRule, SandboxClass, Unmatched},
     audit::about,
-    kubernetes::{Guarded, get, readable},
+    kubernetes::{Guarded, get},
     policy::{ClusterRanges, Policy},
     sandbox::{approvals, lifecycle, names, ranges},
 };
@@ -196,7 +196,10 @@ impl Index {
         let class =
             pod.labels().get(names::CLASS_LABEL).and_then(|name| get(&self.stores.classes, name, None));
         let policies = self.policies(sandbox);
-        let approvals = self.approvals(sandbox);
+        // Where nothing is asked for, nobody's questions need to be looked through.
+        let asks = class.as_ref().is_some_and(|class| class.spec.egress.unmatched == Unmatched::Ask);
+        let stored = if asks { self.stores.approvals.state() } else { Vec::new() };
+        let approvals: Vec<_> = approvals::own(stored.into_iter(), sandbox).collect();
         let given = class.as_ref().map_or_else(Vec::new, |class| {
             approvals::given(&approvals, &uid, &class.spec.egress, &self.cluster)
         });
@@ -263,18 +266,6 @@ impl Index {
             .iter()
             .filter_map(|name| get(&self.stores.policies, name, namespace))
             .collect()
-    }
-
-    /// What was asked for this sandbox, and none of its name before.
-    fn approvals(&self, sandbox: &AgentSandbox) -> Vec<Arc<EgressApproval>> {
-        let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
-        let own = |guarded: &Guarded<EgressApproval>| {
-            guarded.0.as_ref().is_ok_and(|approval| {
-                approval.spec.sandbox.uid == uid && approval.metadata.namespace == sandbox.metadata.namespace
-            })
-        };
-        let found = self.stores.approvals.state_filter(own);
-        found.iter().filter_map(|approval| readable(approval)).collect()
     }
 
     fn stamp(

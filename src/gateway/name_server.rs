@@ -16,6 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     admit::{Gateway, Visit},
+    asks,
     clock::Clock,
     dns::{self, Known, Outcome},
     entry::Entry,
@@ -187,7 +188,7 @@ fn of(gateway: &Gateway, tenant: &Tenant, source: IpAddr, here: Ipv4Addr, name: 
             Known::Here(gateway.directory.service_of(&host, ports).unwrap_or(here))
         }
         // What is only looked up is asked for where most is: at the port of TLS.
-        Verdict::Deny(denial) if denial.reason == DenyReason::NoRule => {
+        Verdict::Deny(denial) if asks::is_unmatched(denial.reason.into()) => {
             if tenant.asks.note(host.as_str(), 443, now) {
                 tenant.watch.tell();
             }

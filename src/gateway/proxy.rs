@@ -65,7 +65,7 @@ fn connect_to(target: &str, host: Option<&str>) -> Result<(Destination, u16), Re
 /// What goes through a tunnel decides how closely it is looked at.
 async fn connect(visit: &Visit, client: TcpStream, destination: Destination, port: u16, rest: Vec<u8>) {
     let asked = Asked { destination, port, wire: Wire::Tls, request: None };
-    visit.ask_first(&asked).await;
+    visit.ask_first(&asked, Some(&client)).await;
     let as_http = |asked: &Asked| Asked { wire: Wire::Http, ..asked.clone() };
     match (visit.judge(&asked), &asked.destination) {
         (Ok(protocol), destination) if is_opaque(protocol, destination) => {

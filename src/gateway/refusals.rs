@@ -43,6 +43,17 @@ pub struct Folded {
     pub words: Option<Arc<str>>,
 }
 
+/// What became of one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// The first of its kind.
+    First,
+    /// The same was there.
+    Repeat,
+    /// It may be another, or the same: there was no room for its host.
+    Folded,
+}
+
 #[derive(Debug, Default)]
 struct Record {
     kept: HashMap<Key, Folded>,
@@ -55,25 +66,25 @@ struct Record {
 pub struct Refusals(Mutex<Record>);
 
 impl Refusals {
-    /// Adds one. Whether it is the first of its kind.
-    pub fn add(&self, entry: Entry, refusal: &Refusal, now: Timestamp) -> bool {
+    /// Adds one.
+    pub fn add(&self, entry: Entry, refusal: &Refusal, now: Timestamp) -> Added {
         let key = Key { entry, reason: refusal.reason, host: refusal.host.clone(), port: refusal.port };
         let mut record = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(folded) = record.kept.get_mut(&key) {
             folded.count += 1;
             folded.last = now;
-            return false;
+            return Added::Repeat;
         }
         let key = if record.named < MOST { key } else { Key { host: String::new(), port: 0, ..key } };
         record.named = (record.named + 1).min(MOST);
         if let Some(folded) = record.kept.get_mut(&key) {
             folded.count += 1;
             folded.last = now;
-            return false;
+            return Added::Folded;
         }
         let (rule, words) = (refusal.rule.clone(), refusal.words.clone());
         record.kept.insert(key, Folded { count: 1, first: now, last: now, rule, words });
-        true
+        Added::First
     }
 
     /// Whether nothing is kept.
@@ -100,15 +111,18 @@ mod tests {
         let refusals = Refusals::default();
         let now = Timestamp::UNIX_EPOCH;
         let refusal = |host: &str| Refusal::raw(DenyReason::NoRule, host.as_bytes(), 443);
-        assert!(refusals.add(Entry::Tls, &refusal("a.example"), now));
-        assert!(!refusals.add(Entry::Tls, &refusal("a.example"), now));
-        assert!(refusals.add(Entry::Dns, &refusal("a.example"), now));
-        assert!(refusals.add(Entry::Tls, &Refusal::raw(Trouble::NotTls, b"a.example", 443), now));
+        let add = |entry, refusal: &Refusal| refusals.add(entry, refusal, now);
+        assert_eq!(add(Entry::Tls, &refusal("a.example")), Added::First);
+        assert_eq!(add(Entry::Tls, &refusal("a.example")), Added::Repeat);
+        assert_eq!(add(Entry::Dns, &refusal("a.example")), Added::First);
+        assert_eq!(add(Entry::Tls, &Refusal::raw(Trouble::NotTls, b"a.example", 443)), Added::First);
         for i in 0..1000 {
             refusals.add(Entry::Dns, &refusal(&format!("{i}.example")), now);
         }
         let severe = Refusal::raw(DenyReason::MetadataAddress, b"169.254.169.254", 80);
-        assert!(refusals.add(Entry::Connect, &severe, now), "a flood hides nothing");
+        assert_eq!(add(Entry::Connect, &severe), Added::First, "a flood hides nothing");
+        let other = Refusal::raw(DenyReason::MetadataAddress, b"169.254.170.2", 80);
+        assert_eq!(add(Entry::Connect, &other), Added::Folded);
         let kept: HashMap<_, _> = refusals.take().into_iter().collect();
         assert_eq!(kept.len(), MOST + 2);
         let count = |entry, reason, host: &str, port| {
@@ -116,7 +130,7 @@ mod tests {
         };
         assert_eq!(count(Entry::Tls, DenyReason::NoRule, "a.example", 443), 2);
         assert_eq!(count(Entry::Dns, DenyReason::NoRule, "", 0), 1000 - (MOST as u64 - 3));
-        assert_eq!(count(Entry::Connect, DenyReason::MetadataAddress, "", 0), 1);
+        assert_eq!(count(Entry::Connect, DenyReason::MetadataAddress, "", 0), 2);
         assert_eq!(refusals.take(), vec![]);
     }
 }

@@ -24,6 +24,9 @@ use crate::{
     sandbox::suspicion::Seen,
 };
 
+/// Nanoseconds in which the same thing is seen once.
+const PERIOD: Nanos = 3_000_000_000;
+
 /// What is enough to end all egress here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
@@ -55,8 +58,8 @@ impl Watch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn see(&self, state: &mut State, sign: Sign) {
-        if state.signs.see(sign) {
+    fn see(&self, state: &mut State, now: Nanos, sign: Sign) {
+        if state.signs.see(sign, now / PERIOD) {
             self.news.store(true, Ordering::Release);
         }
     }
@@ -67,9 +70,9 @@ impl Watch {
     }
 
     /// It was refused something.
-    pub fn refused(&self, refusal: &Refusal) {
+    pub fn refused(&self, now: Nanos, refusal: &Refusal) {
         if let Some(sign) = sign(refusal) {
-            self.see(&mut self.lock(), sign);
+            self.see(&mut self.lock(), now, sign);
         }
     }
 
@@ -77,7 +80,8 @@ impl Watch {
     pub fn asked(&self, now: Nanos, name: &str, refused: bool) {
         let mut state = self.lock();
         if let Some(what) = state.names.ask(now, name, refused) {
-            self.see(&mut state, Sign::new(Weight::Much, &[b"names", what.as_bytes()], what.to_owned()));
+            let sign = Sign::new(Weight::Much, &[b"names", what.as_bytes()], what.to_owned());
+            self.see(&mut state, now, sign);
         }
     }
 
@@ -87,7 +91,7 @@ impl Watch {
             "names under the wildcard of rule {rule:?} can have carried {bytes} bytes within an hour"
         );
         let parts: [&[u8]; 4] = [b"carried", rule.as_bytes(), &hour.to_be_bytes(), &bytes.to_be_bytes()];
-        self.see(&mut self.lock(), Sign::new(Weight::Leak, &parts, what));
+        self.see(&mut self.lock(), hour, Sign::new(Weight::Leak, &parts, what));
     }
 
     /// So many bytes left, and so many came, in all.
@@ -96,7 +100,7 @@ impl Watch {
         if let Some(mebibytes) = state.upload.look(sent, received) {
             let what = format!("{mebibytes} MiB or more left, and not a tenth of it came");
             let parts: [&[u8]; 2] = [b"left", &mebibytes.to_be_bytes()];
-            self.see(&mut state, Sign::new(Weight::Suspicious, &parts, what));
+            self.see(&mut state, 0, Sign::new(Weight::Suspicious, &parts, what));
         }
     }
 
@@ -218,6 +222,7 @@ fn weight(reason: Reason) -> Option<Weight> {
             )
             | Reason::Gateway(
                 Trouble::Asked
+                | Trouble::AskedInVain
                 | Trouble::Untrusted
                 | Trouble::AnswerMalformed
                 | Trouble::TooManyAliases
@@ -258,7 +263,7 @@ mod tests {
     fn watch(refusals: &[(Reason, &str, u16)]) -> (u32, u32) {
         let watch = Watch::default();
         for (reason, host, port) in refusals {
-            watch.refused(&Refusal::raw(*reason, host.as_bytes(), *port));
+            watch.refused(0, &Refusal::raw(*reason, host.as_bytes(), *port));
         }
         let state = watch.lock();
         (state.signs.severe(), state.signs.score())

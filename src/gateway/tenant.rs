@@ -254,6 +254,12 @@ impl Tenant {
     /// It is gone, or the gateway is: all flows end, and none begins.
     pub fn end(&self, cause: Cause) {
         self.flows.end(cause);
+        self.asks.wake();
+    }
+
+    /// Whether no flow may begin any more.
+    pub(super) fn is_ended(&self) -> bool {
+        self.flows.is_ended()
     }
 
     /// How many flows are open.

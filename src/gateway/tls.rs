@@ -33,7 +33,7 @@ pub(super) async fn serve(gateway: Arc<Gateway>, mut client: TcpStream, source: 
         Err(None) => return,
     };
     let asked = Asked { destination: Destination::Name(host.clone()), port, wire: Wire::Tls, request: None };
-    visit.ask_first(&asked).await;
+    visit.ask_first(&asked, Some(&client)).await;
     if visit.judge(&asked).is_err_and(|refusal| can_open(&visit, &refusal)) {
         // In a box: most connections are passed through, and need not carry its size around.
         return Box::pin(opened::serve(&visit, client, hello, &host, port)).await;

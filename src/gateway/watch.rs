@@ -29,8 +29,9 @@ use crate::{
     kubernetes::{self, Guarded},
     policy::ClusterRanges,
     sandbox::{
+        approvals,
         named::{self, Standing},
-        names::{self, SANDBOX_LABEL},
+        names,
     },
 };
 
@@ -136,7 +137,7 @@ fn watches(client: &Client, metrics: &Arc<Metrics>) -> (Stores, impl Stream<Item
         })
         .boxed(),
         watch::<EgressApproval>(client, kubernetes::all(), approvals_writer, metrics, |one| {
-            let name = one.labels().get(SANDBOX_LABEL).cloned().unwrap_or_default();
+            let name = approvals::of(one).unwrap_or_default().to_owned();
             Change::Sandbox((one.namespace().unwrap_or_default(), name))
         })
         .boxed(),

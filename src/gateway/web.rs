@@ -102,7 +102,7 @@ pub(super) async fn exchange(
             (_, port) => format!("{}:{port}", asked.destination),
         };
         if asked.wire == Wire::Http {
-            visit.ask_first(&asked).await;
+            visit.ask_first(&asked, None).await;
         }
         let (upstream, dialled) = visit.reach(asked).await?;
         Ok((upstream, dialled, Sent { request: &request, head: request.render(&host), rest }))

@@ -8,24 +8,22 @@ use std::{fmt::Write as _, net::IpAddr, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
-use kube::{Resource as _, ResourceExt as _};
+use kube::{Resource as _, ResourceExt as _, core::DeserializeGuard};
 use sha2::{Digest as _, Sha256};
 
 use super::{lifecycle::after, names, world::World};
 use crate::{
     api::{
         AgentSandbox, ApprovalPhase, ApprovalVerdict, AskingSandbox, ClassEgress, Decision, EgressApproval,
-        EgressApprovalSpec, EgressApprovalStatus, EgressRule, Protocol, Unmatched,
+        EgressApprovalSpec, EgressApprovalStatus, EgressRule, Protocol, REQUESTER_ANNOTATION, Unmatched,
     },
-    policy::{ClusterRanges, Policy, Source},
+    policy::{Ask, ClusterRanges, Destination, Policy, Source, Wire},
 };
 
 /// Counts that are younger are not worth a write.
 const WORTH: SignedDuration = SignedDuration::from_secs(60);
 /// Longest message, in characters.
 const MOST_CHARS: usize = 500;
-/// Who asked for a sandbox, as the API server writes it.
-const REQUESTER: &str = "glovebox.dev/requester";
 
 /// What replicas saw wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +58,15 @@ pub enum Step {
 #[must_use]
 pub const fn protocol(port: u16) -> Protocol {
     if port == 80 { Protocol::Http } else { Protocol::Tls }
+}
+
+/// Whose question it is, by its spec, which can't be changed; by its label where that can't be read.
+#[must_use]
+pub fn of(approval: &DeserializeGuard<EgressApproval>) -> Option<&str> {
+    match &approval.0 {
+        Ok(approval) => Some(&approval.spec.sandbox.name),
+        Err(invalid) => Some(invalid.metadata.labels.as_ref()?.get(names::SANDBOX_LABEL)?),
+    }
 }
 
 /// What a decision names.
@@ -132,7 +139,22 @@ pub fn given(
             || rule(&short("approved", &spec.rule_hash), &spec.host, spec.port, spec.protocol, Some(expires)),
         )
     });
-    holding.collect()
+    let mut rules: Vec<_> = holding.collect();
+    rules.sort_by(|a, b| a.name.cmp(&b.name));
+    rules
+}
+
+/// Those of all that are this sandbox's, and none of its name before.
+pub fn own<'a>(
+    all: impl Iterator<Item = Arc<DeserializeGuard<EgressApproval>>> + 'a,
+    sandbox: &'a AgentSandbox,
+) -> impl Iterator<Item = Arc<EgressApproval>> + 'a {
+    all.filter_map(|guarded| {
+        let approval = guarded.0.as_ref().ok()?;
+        let own = Some(&approval.spec.sandbox.uid) == sandbox.metadata.uid.as_ref()
+            && approval.metadata.namespace == sandbox.metadata.namespace;
+        own.then(|| Arc::new(approval.clone()))
+    })
 }
 
 /// Whether what is decided on is what it says that it is.
@@ -172,14 +194,29 @@ pub fn steps(world: &World, now: Timestamp) -> (Vec<Step>, Option<Timestamp>) {
             let known = own.iter().any(|approval| {
                 approval.spec.host == wanted.host && approval.spec.port == i32::from(wanted.port)
             });
-            let may = may_be_given(&wanted.host, wanted.port.into(), egress, &world.cluster).is_ok();
-            if !known && may && pending < egress.ask.most_pending {
+            if !known
+                && pending < egress.ask.most_pending
+                && may_be_given(&wanted.host, wanted.port.into(), egress, &world.cluster).is_ok()
+                && !is_allowed(world, egress, wanted, now)
+            {
                 pending += 1;
                 steps.push(Step::Create(Box::new(asked(&world.sandbox, &uid, wanted))));
             }
         }
     }
     (steps, next)
+}
+
+/// Whether rules allow by now what was wanted once.
+fn is_allowed(world: &World, class: &ClassEgress, wanted: &Wanted, now: Timestamp) -> bool {
+    let rules = &world.sandbox.spec.egress;
+    let Ok(policy) = Policy::effective(rules, &world.egress_policies, &[], class, &world.cluster) else {
+        return false;
+    };
+    let Ok(host) = wanted.host.parse() else { return false };
+    let wire = if protocol(wanted.port) == Protocol::Http { Wire::Http } else { Wire::Tls };
+    let destination = Destination::Name(host);
+    policy.decide(&Ask { destination: &destination, port: wanted.port, wire, now }).allowed().is_some()
 }
 
 /// A name that ends in the beginning of a hash.
@@ -197,7 +234,12 @@ fn asked(sandbox: &AgentSandbox, uid: &str, wanted: &Wanted) -> EgressApproval {
             sandbox: AskingSandbox {
                 name: name.clone(),
                 uid: uid.to_owned(),
-                requester: sandbox.annotations().get(REQUESTER).map(|who| who.chars().take(256).collect()),
+                // One that is too long is better not known than cut: the name of another.
+                requester: sandbox
+                    .annotations()
+                    .get(REQUESTER_ANNOTATION)
+                    .filter(|who| who.len() <= 256)
+                    .cloned(),
             },
             host: wanted.host.clone(),
             port,
@@ -236,7 +278,8 @@ fn status(
     let generation = approval.metadata.generation;
     let (phase, expires_at, message) = match judge(approval, class, cluster, now) {
         Ok((phase, expires)) => (phase, expires, None),
-        Err(why) => (ApprovalPhase::Invalid, None, Some(why.chars().take(MOST_CHARS).collect())),
+        // Its time goes on: what was over must not begin anew once it is valid again.
+        Err(why) => (ApprovalPhase::Invalid, until(approval), Some(why.chars().take(MOST_CHARS).collect())),
     };
     let seen = |old: Option<&EgressApprovalStatus>| {
         let old = old.map(|old| (old.first_seen.clone(), old.last_seen.clone(), old.count));
@@ -291,13 +334,15 @@ fn judge(
     if ttl > class.ask.ttl.max {
         return Err(format!("spec.decision.ttl is {ttl}, the class allows at most {}", class.ask.ttl.max));
     }
-    let old = approval.status.as_ref().filter(|old| {
-        old.observed_generation == approval.metadata.generation
-            && matches!(old.phase, ApprovalPhase::Approved | ApprovalPhase::Expired)
-    });
-    let expires = old.and_then(|old| old.expires_at.clone()).unwrap_or_else(|| seconds(after(now, ttl)));
+    let expires = until(approval).unwrap_or_else(|| seconds(after(now, ttl)));
     let phase = if now >= expires.0 { ApprovalPhase::Expired } else { ApprovalPhase::Approved };
     Ok((phase, Some(expires)))
+}
+
+/// Until when this decision holds, if that was said.
+fn until(approval: &EgressApproval) -> Option<Time> {
+    let status = approval.status.as_ref()?;
+    (status.observed_generation == approval.metadata.generation).then(|| status.expires_at.clone())?
 }
 
 /// As the API keeps times.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::world::World;
-use crate::api::{Detection, Reason, Suspicion, SuspicionAction};
+use crate::api::{Reason, Suspicion, SuspicionAction};
 
 /// Most signs that a status holds.
 const MOST_SIGNS: usize = 16;
@@ -29,7 +29,9 @@ pub struct Seen {
 pub fn judge(world: &World, now: Timestamp) -> Option<Suspicion> {
     let old = world.sandbox.status.as_ref().and_then(|status| status.suspicion.clone());
     let Some(seen) = &world.seen else { return old };
-    let bounds = bounds(world);
+    // What is enough, and what becomes of it, is the class's word alone.
+    let Ok(class) = &world.class else { return old };
+    let bounds = &class.spec.detection;
     let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
     let severe_acts = old.as_ref().map_or(0, |old| old.severe_acts).max(number(seen.severe));
     let score = old.as_ref().map_or(0, |old| old.score).max(number(seen.score));
@@ -48,15 +50,11 @@ pub fn judge(world: &World, now: Timestamp) -> Option<Suspicion> {
     Some(Suspicion { severe_acts, score, signs, action, since })
 }
 
-/// What its class says; without it, what every class has unless it says otherwise.
-fn bounds(world: &World) -> Detection {
-    world.class.as_ref().map(|class| class.spec.detection.clone()).unwrap_or_default()
-}
-
 /// Which of the bounds it met.
 #[must_use]
 pub fn reason(world: &World, suspicion: &Suspicion) -> Reason {
-    if suspicion.severe_acts >= bounds(world).severe_acts { Reason::SevereActs } else { Reason::ScoreReached }
+    let bound = world.class.as_ref().map_or(i32::MAX, |class| class.spec.detection.severe_acts);
+    if suspicion.severe_acts >= bound { Reason::SevereActs } else { Reason::ScoreReached }
 }
 
 /// The same for a person: what it did, and what became of it.

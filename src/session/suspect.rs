@@ -63,10 +63,12 @@ impl Uses {
         self.see(uid, |_| sign(request, failure));
     }
 
+    /// What is seen again counts as one of another period: it takes a call, or ten.
     fn see(&self, uid: &str, look: impl FnOnce(&mut Watch) -> Option<Sign>) {
         self.with(uid, |watch| {
+            let period = watch.version + 1;
             if let Some(sign) = look(watch)
-                && watch.signs.see(sign)
+                && watch.signs.see(sign, period)
             {
                 self.board.post(|version| watch.version = version);
             }

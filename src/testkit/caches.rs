@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::store::Store;
 use crate::{
-    api::{AgentSandbox, EgressApproval, EgressPolicy, SandboxClass},
+    api::{AgentSandbox, EgressPolicy, SandboxClass},
     controller::{Guarded, Stores, Writers, watches::Concerned},
     sandbox::names,
 };
@@ -196,7 +196,7 @@ impl Caches {
             }
             "EgressApproval" => {
                 fill(&mut self.writers.approvals, first, &changed, &gone);
-                let sandboxes = each.filter_map(|object| Concerned::pod(&parse::<EgressApproval>(object)));
+                let sandboxes = each.filter_map(|object| Concerned::approval(&parse(object)));
                 touched.sandboxes.extend(sandboxes);
             }
             "ResourceQuota" => {

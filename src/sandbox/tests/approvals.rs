@@ -67,6 +67,14 @@ fn what_may_be_given_is_asked_for_once_and_no_more_than_may_wait() {
 }
 
 #[test]
+fn what_a_rule_allows_by_now_is_not_asked_for() {
+    let rules = json!({"allow": [{"name": "given", "hosts": ["a.example"]}]});
+    let world = changed(asks(&[("a.example", 443), ("b.example", 443)], vec![]), &[("/spec/egress", rules)]);
+    let asked = created(&world);
+    assert_eq!((asked.len(), asked[0].spec.host.as_str()), (1, "b.example"));
+}
+
+#[test]
 fn a_class_that_denies_asks_nobody() {
     let mut world = asks(&[("a.example", 443)], vec![]);
     world.class = good().class;
@@ -90,8 +98,15 @@ fn a_decision_holds_for_its_hash_and_its_time() {
     assert_eq!(again, (vec![], Some(at(70))), "nothing to write, and looked at when it is over");
     let over = told(&world(approved.clone()), 70).unwrap();
     assert_eq!((over.phase, over.expires_at.as_ref().unwrap().0), (ApprovalPhase::Expired, at(70)));
-    // Said once more, it holds once more.
     approved.status = Some(over);
+    // A class that denies for a while lets nothing begin anew.
+    let mut denies = world(approved.clone());
+    denies.class = good().class;
+    let invalid = told(&denies, 80).unwrap();
+    assert_eq!((invalid.phase, invalid.expires_at.as_ref().unwrap().0), (ApprovalPhase::Invalid, at(70)));
+    let back = EgressApproval { status: Some(invalid), ..approved.clone() };
+    assert_eq!(told(&world(back), 90).unwrap().phase, ApprovalPhase::Expired);
+    // Said once more, it holds once more.
     let renewed = told(&world(decided(approved, yes.clone())), 80).unwrap();
     assert_eq!(renewed.expires_at.unwrap().0, at(140));
     for (change, why) in [

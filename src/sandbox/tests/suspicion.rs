@@ -40,7 +40,9 @@ fn either_bound_is_enough_and_nothing_goes_back() {
     let less = World { seen: seen(1, 3), ..known(&scored) };
     assert_eq!(judge(&less, at(10)).unwrap().action, scored.action);
     let gone = Refusal::accepted(Reason::ClassNotFound, "gone");
-    assert_eq!(judge(&World { class: Err(gone), ..less }, at(10)).unwrap().since, scored.since);
+    assert_eq!(judge(&World { class: Err(gone.clone()), ..less }, at(10)), Some(scored));
+    let fresh = World { class: Err(gone), seen: seen(9, 120), ..good() };
+    assert_eq!(judge(&fresh, at(10)), None, "nothing is enough while nobody says what is");
 }
 
 #[test]
