@@ -70,7 +70,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("65", "admission:: and hardening::: pods that are no sandbox"),
     ("71", "every test here: a source that was changed would be unknown"),
     ("72", "chart: the gateway asks the node's name servers by address"),
-    ("75", "nothing asks for approval yet"),
+    ("75", "approvals:: floods, edits after review, decisions in another's name, namesakes"),
 ];
 
 /// What was tried of one row.
