@@ -260,8 +260,7 @@ impl Context {
             }
         }
         let unseen = asked.values().filter(|known| {
-            known.metadata.namespace == sandbox.metadata.namespace
-                && Some(&known.spec.sandbox.uid) == sandbox.metadata.uid.as_ref()
+            approvals::is_of(known, sandbox)
                 && !all.iter().any(|shown| shown.metadata.uid == known.metadata.uid)
         });
         let unseen: Vec<_> = unseen.cloned().collect();

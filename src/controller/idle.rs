@@ -13,11 +13,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt, api::ListParams};
 
-use super::context::Context;
+use super::{context::Context, replicas};
 use crate::{
     sandbox::{
         idle::{self, LastUse},
-        names::{MANAGER, ports},
         podview::{PodState, PodView},
         world::World,
     },
@@ -100,7 +99,7 @@ fn running(world: &World) -> Option<(Timestamp, IpAddr)> {
 
 /// The latest use that any replica may have seen.
 async fn ask(context: &Context, uid: &str, address: IpAddr, now: Timestamp) -> anyhow::Result<Timestamp> {
-    let replicas = replicas(context).await?;
+    let replicas = running_replicas(context).await?;
     let answers = replicas.into_iter().map(|replica| async move {
         let answer = used::ask(replica, uid, address).await;
         answer.map_err(|error| error.context(format!("the replica at {replica}")))
@@ -123,19 +122,14 @@ fn latest(answers: &[Used], now: Timestamp) -> Timestamp {
 
 /// Where the replicas of gateway and session are, those that are about to end included. Without one of the gateway nothing is
 /// known: it is what every sandbox's egress passes.
-async fn replicas(context: &Context) -> anyhow::Result<Vec<SocketAddr>> {
+async fn running_replicas(context: &Context) -> anyhow::Result<Vec<SocketAddr>> {
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), &context.settings.namespace);
-    let selector =
-        format!("app.kubernetes.io/name={MANAGER},app.kubernetes.io/component in (gateway, session)");
-    let pods = context.call("list Pods", pods.list(&ListParams::default().labels(&selector))).await?;
-    let running = pods.items.into_iter().filter_map(|pod| {
-        let status = pod.status?;
-        let runs = status.phase.as_deref() == Some("Running");
-        let address: IpAddr = status.pod_ip?.parse().ok()?;
-        let labels = pod.metadata.labels.unwrap_or_default();
-        let gateway =
-            labels.get("app.kubernetes.io/component").is_some_and(|component| component == "gateway");
-        runs.then_some((gateway, SocketAddr::new(address, ports::ADMIN)))
+    let params = ListParams::default().labels(&replicas::selector());
+    let pods = context.call("list Pods", pods.list(&params)).await?;
+    let running = pods.items.iter().filter_map(|pod| {
+        let component = pod.labels().get("app.kubernetes.io/component");
+        let gateway = component.is_some_and(|component| component == "gateway");
+        Some((gateway, replicas::address(pod)?))
     });
     let running: Vec<(bool, SocketAddr)> = running.collect();
     anyhow::ensure!(running.iter().any(|(gateway, _)| *gateway), "no replica of the gateway runs");

@@ -21,6 +21,7 @@ mod named;
 mod observe;
 mod reconcile;
 mod record;
+mod replicas;
 mod run;
 mod seats;
 mod suspects;

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -18,16 +18,15 @@ use kube::{
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Context, Guarded};
+use super::{
+    context::{Context, Guarded},
+    replicas,
+};
 use crate::{
     api::AgentSandbox,
     detect::{self, Place, Signs, Told},
     kubernetes::{self, readable},
-    sandbox::{
-        approvals::Wanted,
-        names::{MANAGER, ports},
-        suspicion::Seen,
-    },
+    sandbox::{approvals::Wanted, suspicion::Seen},
 };
 
 /// Before a replica that does not answer is asked again.
@@ -116,18 +115,18 @@ impl Suspects {
 /// Asks every replica, those that come included, until `stop`.
 pub(super) async fn follow(context: Arc<Context>, wake: UnboundedSender<Woken>, stop: CancellationToken) {
     let pods: Api<Guarded<Pod>> = Api::namespaced(context.client.clone(), &context.settings.namespace);
-    let selector =
-        format!("app.kubernetes.io/name={MANAGER},app.kubernetes.io/component in (gateway, session)");
     let (store, writer) = reflector::store();
     let metrics = context.metrics.clone();
     let changes =
-        kubernetes::watch(pods, kubernetes::all().labels(&selector), writer, move || metrics.watch_error());
+        kubernetes::watch(pods, kubernetes::all().labels(&replicas::selector()), writer, move || {
+            metrics.watch_error();
+        });
     let mut changes = std::pin::pin!(changes.take_until(stop.cancelled_owned()));
     let mut asked = HashMap::new();
     let mut asking = JoinSet::new();
     while changes.next().await.is_some() {
         let now: HashSet<SocketAddr> =
-            store.state().iter().filter_map(|pod| address(&*readable(pod)?)).collect();
+            store.state().iter().filter_map(|pod| replicas::address(&*readable(pod)?)).collect();
         asked.retain(|replica, task: &mut tokio::task::AbortHandle| {
             let stays = now.contains(replica);
             if !stays {
@@ -142,13 +141,6 @@ pub(super) async fn follow(context: Arc<Context>, wake: UnboundedSender<Woken>, 
         }
         while asking.try_join_next().is_some() {}
     }
-}
-
-/// Where a replica that runs is asked.
-fn address(pod: &Pod) -> Option<SocketAddr> {
-    let status = pod.status.as_ref()?;
-    let address: IpAddr = status.pod_ip.as_deref()?.parse().ok()?;
-    (status.phase.as_deref() == Some("Running")).then_some(SocketAddr::new(address, ports::ADMIN))
 }
 
 /// Asks one replica, for ever.
@@ -201,17 +193,5 @@ mod tests {
         assert_eq!((suspects.seen(Some("v")), suspects.seen(None)), (None, None));
         suspects.retain(&HashSet::new());
         assert_eq!(suspects.seen(Some("u")), None);
-    }
-
-    #[test]
-    fn replicas_that_run_are_asked() {
-        let pod = |phase: &str, ip: Option<&str>| -> Pod {
-            serde_json::from_value(serde_json::json!({"status": {"phase": phase, "podIP": ip}})).unwrap()
-        };
-        assert_eq!(address(&pod("Running", Some("10.244.0.7"))), Some("10.244.0.7:9090".parse().unwrap()));
-        assert!(
-            address(&pod("Pending", Some("10.244.0.7"))).is_none()
-                && address(&pod("Running", None)).is_none()
-        );
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -119,18 +119,14 @@ impl Board {
 }
 
 /// Answers with what `all` gives of the sandboxes that changed after a version. Nobody waits longer than until `stop`.
-pub(crate) fn routes<B>(
-    board: impl Fn() -> B + Clone + Send + Sync + 'static,
+pub(crate) fn routes(
+    board: Arc<Board>,
     all: impl Fn(u64) -> Vec<Told> + Clone + Send + Sync + 'static,
     stop: CancellationToken,
-) -> Router
-where
-    B: AsRef<Board> + Send + 'static,
-{
+) -> Router {
     let answer = move |Path((process, version)): Path<(String, u64)>| async move {
         let place = Place { process, version };
-        let board = board();
-        let answer = board.as_ref().since(place, all, stop).await;
+        let answer = board.since(place, all, stop).await;
         let said = serde_json::to_vec(&answer).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
         Ok::<_, StatusCode>(([(header::CONTENT_TYPE, "application/json")], said))
     };
@@ -151,8 +147,6 @@ pub(crate) async fn ask(replica: SocketAddr, place: &Place) -> anyhow::Result<An
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::detect::{Signs, Weight};
 
@@ -164,12 +158,12 @@ mod tests {
 
     impl Replica {
         async fn serve(&self, stop: CancellationToken) -> SocketAddr {
-            let (of, told) = (self.clone(), self.told.clone());
+            let told = self.told.clone();
             let all = move |since| {
                 let told = told.lock().unwrap();
                 told.iter().filter(|one| one.version > since).cloned().collect()
             };
-            let router = routes(move || of.board.clone(), all, stop);
+            let router = routes(self.board.clone(), all, stop);
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             tokio::spawn(async move { axum::serve(listener, router).await });

@@ -187,14 +187,13 @@ fn of(gateway: &Gateway, tenant: &Tenant, source: IpAddr, here: Ipv4Addr, name: 
             let ports = || terms.policy.tcp_ports(&host, now).collect();
             Known::Here(gateway.directory.service_of(&host, ports).unwrap_or(here))
         }
-        // What is only looked up is asked for where most is: at the port of TLS.
-        Verdict::Deny(denial) if asks::is_unmatched(denial.reason.into()) => {
-            if tenant.asks.note(host.as_str(), 443, now) {
+        Verdict::Deny(denial) => {
+            // What is only looked up is asked for where most is: at the port of TLS.
+            if asks::is_unmatched(denial.reason.into()) && tenant.asks.note(host.as_str(), 443, now) {
                 tenant.watch.tell();
             }
             denied(Refusal::raw(denial.reason, host.as_str().as_bytes(), 0).by(&denial))
         }
-        Verdict::Deny(denial) => denied(Refusal::raw(denial.reason, host.as_str().as_bytes(), 0).by(&denial)),
     };
     gateway.directory.heed(tenant);
     known

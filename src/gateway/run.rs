@@ -278,8 +278,8 @@ fn spawn_admin(
         counted.metrics.render(&counted.directory, connections, pipes)
     };
     let asked = gateway.clone();
-    let (of, told) = (gateway.directory.clone(), gateway.directory.clone());
-    let signs = detect::routes(move || of.board.clone(), move |since| told.told(since), stop.clone());
+    let told = gateway.directory.clone();
+    let signs = detect::routes(told.board.clone(), move |since| told.told(since), stop.clone());
     let routes = used::routes(move |uid, address| asked.used(uid, address)).merge(signs);
     let served = http::serve(listener, health.clone(), render, routes, stop.clone());
     tokio::spawn(async move {

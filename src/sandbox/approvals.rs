@@ -144,16 +144,21 @@ pub fn given(
     rules
 }
 
-/// Those of all that are this sandbox's, and none of its name before.
+/// Whether it is this sandbox's, and not one's of its name before.
+#[must_use]
+pub fn is_of(approval: &EgressApproval, sandbox: &AgentSandbox) -> bool {
+    Some(&approval.spec.sandbox.uid) == sandbox.metadata.uid.as_ref()
+        && approval.metadata.namespace == sandbox.metadata.namespace
+}
+
+/// Those of all that are this sandbox's.
 pub fn own<'a>(
     all: impl Iterator<Item = Arc<DeserializeGuard<EgressApproval>>> + 'a,
     sandbox: &'a AgentSandbox,
 ) -> impl Iterator<Item = Arc<EgressApproval>> + 'a {
     all.filter_map(|guarded| {
         let approval = guarded.0.as_ref().ok()?;
-        let own = Some(&approval.spec.sandbox.uid) == sandbox.metadata.uid.as_ref()
-            && approval.metadata.namespace == sandbox.metadata.namespace;
-        own.then(|| Arc::new(approval.clone()))
+        is_of(approval, sandbox).then(|| Arc::new(approval.clone()))
     })
 }
 

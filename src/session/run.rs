@@ -224,8 +224,8 @@ fn spawn_admin(
         counted.metrics.render(connections, counted.buffered.taken(), counted.runner.directory.len())
     };
     let uses = app.runner.uses.clone();
-    let (of, told) = (uses.clone(), uses.clone());
-    let signs = detect::routes(move || of.board.clone(), move |since| told.told(since), stop.clone());
+    let told = uses.clone();
+    let signs = detect::routes(told.board.clone(), move |since| told.told(since), stop.clone());
     let routes = used::routes(move |uid, _| uses.used(uid)).merge(signs);
     let served = http::serve(listener, health.clone(), render, routes, stop.clone());
     tokio::spawn(async move {
