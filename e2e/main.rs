@@ -12,6 +12,7 @@ mod attacks;
 mod cli;
 mod client;
 mod conformance;
+mod credentials;
 mod disk;
 mod egress;
 mod evidence;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     client::cases(&mut cases);
     evidence::cases(&mut cases);
     approvals::cases(&mut cases);
+    credentials::cases(&mut cases);
     alone::cases(&mut cases);
     let code = runner::main(cases);
     conformance::table::print();

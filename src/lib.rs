@@ -44,6 +44,13 @@ pub mod pem;
 /// May this go out, may this image be used? Pure.
 #[cfg(feature = "api")]
 pub mod policy;
+/// POSTs to whom the installation names.
+#[cfg(feature = "evidence")]
+#[cfg_attr(
+    not(all(feature = "audit", feature = "gateway")),
+    allow(dead_code, reason = "collectors of the trail, and the gateway's providers of credentials")
+)]
+mod post;
 /// What a sandbox's pod says about itself: the kernel report and the exit record, parsed as hostile input. Pure.
 #[cfg(any(feature = "agent", feature = "api"))]
 pub mod report;

@@ -5,6 +5,8 @@
 mod answers;
 #[path = "gateway/authority.rs"]
 mod authority;
+#[path = "gateway/brokered.rs"]
+mod brokered;
 #[path = "gateway/corpus.rs"]
 mod corpus;
 #[path = "gateway/crowds.rs"]

@@ -47,6 +47,7 @@ fn objects(class: Value, sandbox: Value, authority: Option<&str>) -> Vec<(&'stat
         pod: PodSlot::Free,
         fence: None,
         cidr_policy: None,
+        credential_grant: (None, None),
         egress_policies: Vec::new(),
         approvals: Vec::new(),
         wanted: Vec::new(),
@@ -65,6 +66,7 @@ fn objects(class: Value, sandbox: Value, authority: Option<&str>) -> Vec<(&'stat
             agent_image: fixtures::AGENT_IMAGE.into(),
             namespace: fixtures::SYSTEM_NAMESPACE.into(),
             api_server: Some("10.96.0.1:443".parse().unwrap()),
+            gateway_account: Some("glovebox-gateway".into()),
         }),
     };
     let desired = desired(&plan(&world).unwrap(), 300);

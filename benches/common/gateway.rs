@@ -12,6 +12,7 @@ use glovebox::{
     gateway::{
         Listeners, Options, Parts,
         admit::LogAlarms,
+        broker::{NoSource, ProviderOptions},
         clock::Clock,
         config::{Timing, Transport, Upstream},
         directory::Directory,
@@ -78,6 +79,7 @@ pub(crate) fn options(dns: u16, tls_port: u16, max_connections: Option<u32>) -> 
         own_ips: vec![],
         upstreams: vec![Upstream { address: local(dns), transport: Transport::UdpAndTcp }],
         audit: AuditOptions::default(),
+        providers: ProviderOptions::default(),
         cluster_cidrs: vec![],
         drain_seconds: 0,
         max_connections,
@@ -102,6 +104,7 @@ pub(crate) async fn run(
         directory,
         checker: Arc::new(|_, address| Ok(address)),
         recorder,
+        secrets: Arc::new(NoSource),
         alarms: Arc::new(LogAlarms),
         trust: Trust::default(),
         ca: None,

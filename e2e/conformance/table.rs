@@ -64,7 +64,7 @@ const ROWS: &[Row] = &[
 
 /// What other tests show, or what there is nothing of to be tried.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("58, credentials", "no credential is brokered yet"),
+    ("58, credentials", "credentials:: foreign keys, placeholders elsewhere, echoes, redirects"),
     ("59", "policy::tests: wildcards at shared suffixes are refused"),
     ("60", "tests/gateway/limits.rs: budgets for a lifetime"),
     ("65", "admission:: and hardening::: pods that are no sandbox"),

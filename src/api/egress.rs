@@ -61,8 +61,9 @@ impl Egress {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Default)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = ("(has(self.hosts) && size(self.hosts) > 0) != (has(self.cidrs) && size(self.cidrs) > 0)", "each rule needs exactly one of hosts and cidrs: a rule with neither opens nothing, and an address is no way around a name"))]
-#[x_kube(validation = ("!has(self.cidrs) || size(self.cidrs) == 0 || !(has(self.protocol) || has(self.limits) || has(self.expiresAt) || has(self.acknowledgeSharedSuffix))", "protocol, limits, expiresAt and acknowledgeSharedSuffix belong to a rule with hosts: address ranges are opened by a NetworkPolicy, which knows none of them"))]
+#[x_kube(validation = ("!has(self.cidrs) || size(self.cidrs) == 0 || !(has(self.protocol) || has(self.limits) || has(self.expiresAt) || has(self.requireBrokered) || has(self.acknowledgeSharedSuffix))", "protocol, limits, expiresAt, requireBrokered and acknowledgeSharedSuffix belong to a rule with hosts: address ranges are opened by a NetworkPolicy, which knows none of them"))]
 #[x_kube(validation = ("!has(self.http) || (has(self.protocol) && (self.protocol == 'HTTPS' || self.protocol == 'HTTP'))", "http needs protocol HTTPS or HTTP: in any other the requests can't be seen"))]
+#[x_kube(validation = ("!has(self.requireBrokered) || !self.requireBrokered || (has(self.protocol) && self.protocol == 'HTTPS')", "requireBrokered needs protocol HTTPS: in any other the requests can't be seen"))]
 #[x_kube(validation = ("!has(self.protocol) || self.protocol != 'HTTP' || !self.ports.exists(port, port == 443)", "protocol HTTP is without encryption and needs ports of its own, such as [80]; on port 443 use HTTPS or TLS"))]
 pub struct EgressRule {
     /// Name, unique in its list, for messages and records.
@@ -94,6 +95,11 @@ pub struct EgressRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpRule>,
 
+    /// Whether requests may carry no credential but those of the sandbox's `credentials`: what the workload brings itself, in a field or
+    /// in the query, is refused. Needs protocol HTTPS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub require_brokered: Option<bool>,
+
     /// The most that a sandbox may use by this rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<EgressLimits>,
@@ -109,7 +115,7 @@ pub struct EgressRule {
     pub acknowledge_shared_suffix: Option<bool>,
 }
 
-fn default_ports() -> Vec<i32> {
+pub(super) fn default_ports() -> Vec<i32> {
     vec![443]
 }
 

@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AgentSandboxStatus, Egress, Execution, Quantity, Span};
+use super::{AgentSandboxStatus, Credential, Egress, Execution, Quantity, Span};
 
 /// An ephemeral, fenced sandbox for code that nobody should trust. It becomes one hardened pod, lives at most
 /// `ttl`, and leaves nothing behind.
@@ -43,6 +43,8 @@ use super::{AgentSandboxStatus, Egress, Execution, Quantity, Span};
 #[x_kube(validation = ("self.workspace == oldSelf.workspace", "spec.workspace is immutable: an ephemeral sandbox is replaced, not edited"))]
 #[x_kube(validation = ("has(self.resources) == has(oldSelf.resources) && (!has(self.resources) || self.resources == oldSelf.resources)", "spec.resources is immutable: an ephemeral sandbox is replaced, not edited"))]
 #[x_kube(validation = ("!has(self.args) || size(self.args) == 0 || (has(self.command) && size(self.command) > 0)", "spec.args needs spec.command: without a command the sandbox idles and waits for calls"))]
+#[x_kube(validation = ("!has(self.credentials) || self.credentials.all(c, has(oldSelf.credentials) && oldSelf.credentials.exists(o, o.name == c.name))", "spec.credentials: none is added while a sandbox lives; an ephemeral sandbox is replaced, not edited"))]
+#[x_kube(validation = ("!has(self.credentials) || !has(self.env) || self.credentials.all(c, !has(c.env) || self.env.all(e, e.name != c.env))", "spec.credentials: env is also a variable of spec.env; give one of them another name"))]
 pub struct AgentSandboxSpec {
     /// Name of the SandboxClass. Without it, the class marked as default is used. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,6 +117,13 @@ pub struct AgentSandboxSpec {
     /// What the sandbox may reach. Nothing, unless it says so. Changes take effect while it runs.
     #[serde(default, skip_serializing_if = "Egress::is_empty")]
     pub egress: Egress,
+
+    /// Secrets that the gateway adds to requests, and that the sandbox never holds. They may be taken away while it runs; none is
+    /// added or changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub credentials: Vec<Credential>,
 }
 
 fn default_ttl_after_finished() -> Span {

@@ -62,6 +62,8 @@ acts! {
     EgressRefused = (4001, 5, Gateway),
     /// A name was not resolved.
     NameRefused = (4003, 99, Gateway),
+    /// A credential was added to a request.
+    CredentialUsed = (3002, 99, Gateway),
     /// A command began.
     CallStarted = (1007, 1, Session),
     /// It ended.

@@ -160,6 +160,9 @@ pub struct Record {
     /// The rule that spoke.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// The credential that was added to a request, by its name in the sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
     /// Bytes that went.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
@@ -199,6 +202,7 @@ impl Record {
             src_endpoint: None,
             dst_endpoint: None,
             rule: None,
+            credential: None,
             traffic: None,
             process: None,
             file: None,

@@ -11,8 +11,7 @@ use axum::{
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Service;
-use kube::{Api, Client};
+use kube::Client;
 use rustls::pki_types::ServerName;
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
@@ -21,7 +20,7 @@ use super::{
     Record,
     spool::{Spool, Waiting},
 };
-use crate::trust::Trust;
+use crate::{post, trust::Trust};
 
 /// Where records go.
 pub const PATH: &str = "/v1/records";
@@ -196,16 +195,6 @@ impl Place {
         let port = port.parse().ok().context("--audit: expected HOST:PORT, with a number as the port")?;
         Ok(Self { host: host.to_owned(), port })
     }
-
-    /// The address of a Service, or the host as it is.
-    async fn find(&self, client: &Client) -> anyhow::Result<String> {
-        let parts: Vec<&str> = self.host.split('.').collect();
-        let [name, namespace, "svc"] = parts.as_slice() else { return Ok(self.host.clone()) };
-        let services: Api<Service> = Api::namespaced(client.clone(), namespace);
-        let service = services.get(name).await.with_context(|| format!("Service {namespace}/{name}"))?;
-        let address = service.spec.and_then(|spec| spec.cluster_ip).filter(|address| address != "None");
-        address.with_context(|| format!("Service {namespace}/{name} has no address of its own"))
-    }
 }
 
 struct Sender {
@@ -279,7 +268,7 @@ impl Sender {
     async fn connect(&self) -> anyhow::Result<Connection> {
         let token = tokio::fs::read_to_string(&self.token).await.context("--audit-token")?;
         let config = trust(&self.ca)?.client(&[])?;
-        let address = self.place.find(&self.client).await?;
+        let address = post::address(&self.client, &self.place.host).await?;
         let tcp = TcpStream::connect((address.as_str(), self.place.port)).await.context("connect")?;
         tcp.set_nodelay(true)?;
         let tls =

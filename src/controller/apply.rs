@@ -9,6 +9,7 @@ use k8s_openapi::{
     api::{
         core::v1::{Pod, ResourceQuota},
         networking::v1::NetworkPolicy,
+        rbac::v1::{Role, RoleBinding},
         scheduling::v1::PriorityClass,
     },
 };
@@ -20,7 +21,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{context::Context, error::ApplyError, observe};
 use crate::sandbox::{
-    Applied, Desired, Planned,
+    Applied, Desired, Planned, credentials,
     desired::Wanted,
     fence, names,
     world::{self, PodSlot, World},
@@ -34,7 +35,8 @@ pub(super) async fn apply(
 ) -> Result<Desired<Applied>, ApplyError> {
     let around = around(context, world, desired).await?;
     let pod = create(context, world, around.pod).await?;
-    Ok(Desired::applied(around.fence, around.priority_class, around.quota, around.cidr_policy, pod))
+    let grant = (around.credential_role, around.credential_binding);
+    Ok(Desired::applied(around.fence, around.priority_class, around.quota, around.cidr_policy, grant, pod))
 }
 
 /// The same without the pod: for one that lives already.
@@ -52,16 +54,23 @@ struct Around {
     priority_class: PriorityClass,
     quota: Wanted<ResourceQuota>,
     cidr_policy: Wanted<NetworkPolicy>,
+    credential_role: Wanted<Role>,
+    credential_binding: Wanted<RoleBinding>,
     pod: Pod,
 }
 
 async fn around(context: &Context, world: &World, desired: Desired<Planned>) -> Result<Around, ApplyError> {
-    let Desired { fence, priority_class, quota, cidr_policy, pod, .. } = desired;
+    let Desired {
+        fence, priority_class, quota, cidr_policy, credential_role, credential_binding, pod, ..
+    } = desired;
     stand(context, &fence, world.fence.as_ref(), fence::same).await?;
     stand_priority_class(context, &priority_class, world.priority_class.as_ref()).await?;
     settle(context, world, &quota, world.quota.as_ref(), |have, want| have.spec == want.spec).await?;
     settle(context, world, &cidr_policy, world.cidr_policy.as_ref(), fence::same).await?;
-    Ok(Around { fence, priority_class, quota, cidr_policy, pod })
+    let (role, binding) = &world.credential_grant;
+    settle(context, world, &credential_role, role.as_ref(), credentials::same_role).await?;
+    settle(context, world, &credential_binding, binding.as_ref(), credentials::same_binding).await?;
+    Ok(Around { fence, priority_class, quota, cidr_policy, credential_role, credential_binding, pod })
 }
 
 /// The fence alone: it stands whatever became of the spec of a sandbox that lives behind it.
@@ -73,7 +82,17 @@ pub(super) async fn fence(context: &Context, world: &World) -> Result<(), ApplyE
 /// Closes what the sandbox's rules had opened.
 pub(super) async fn close(context: &Context, world: &World) -> Result<(), ApplyError> {
     let absent = Wanted::<NetworkPolicy>::Absent(names::cidr_policy(&world.sandbox.name_any()));
-    settle(context, world, &absent, world.cidr_policy.as_ref(), |_, _| true).await
+    settle(context, world, &absent, world.cidr_policy.as_ref(), |_, _| true).await?;
+    revoke(context, world).await
+}
+
+/// Takes the sandbox's credentials from the gateway.
+pub(super) async fn revoke(context: &Context, world: &World) -> Result<(), ApplyError> {
+    let name = names::credentials(&world.sandbox.name_any());
+    let (role, binding) = &world.credential_grant;
+    settle(context, world, &Wanted::<RoleBinding>::Absent(name.clone()), binding.as_ref(), |_, _| true)
+        .await?;
+    settle(context, world, &Wanted::<Role>::Absent(name), role.as_ref(), |_, _| true).await
 }
 
 async fn settle<K>(

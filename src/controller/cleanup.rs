@@ -8,6 +8,7 @@ use futures::TryStreamExt;
 use k8s_openapi::api::{
     core::v1::{Pod, ResourceQuota},
     networking::v1::NetworkPolicy,
+    rbac::v1::{Role, RoleBinding},
     scheduling::v1::PriorityClass,
 };
 use kube::{
@@ -47,6 +48,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     until_none(&sandboxes, watcher::Config::default(), deadline).await?;
     until_none(&pods, watcher::Config::default().labels(names::SANDBOX_LABEL), deadline).await?;
     let ours = ListParams::default().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGER));
+    delete_each::<RoleBinding>(&Api::all(client.clone()), &client, &ours).await?;
+    delete_each::<Role>(&Api::all(client.clone()), &client, &ours).await?;
     delete_each::<NetworkPolicy>(&Api::all(client.clone()), &client, &ours).await?;
     delete_each::<ResourceQuota>(&Api::all(client.clone()), &client, &ours).await?;
     delete_each::<PriorityClass>(&Api::all(client.clone()), &client, &ours).await

@@ -12,6 +12,7 @@ use k8s_openapi::api::{
     core::v1::{Namespace, Node, Pod, ResourceQuota, Service},
     networking::v1::NetworkPolicy,
     node::v1::RuntimeClass,
+    rbac::v1::{Role, RoleBinding},
     scheduling::v1::PriorityClass,
 };
 use kube::{
@@ -103,6 +104,10 @@ stores! {
     egress_policies: EgressPolicy,
     /// Every EgressApproval.
     approvals: EgressApproval,
+    /// Our Roles: what of its sandboxes' credentials the gateway may have.
+    roles: Role,
+    /// Our RoleBindings.
+    role_bindings: RoleBinding,
     /// Our quotas.
     quotas: ResourceQuota,
     /// Our priority classes.

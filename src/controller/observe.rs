@@ -54,6 +54,10 @@ pub(super) async fn observe(
         nodes,
         fence: get(&stores.policies, names::FENCE, Some(&namespace)),
         cidr_policy: get(&stores.policies, &names::cidr_policy(&name), Some(&namespace)),
+        credential_grant: {
+            let name = names::credentials(&name);
+            (get(&stores.roles, &name, Some(&namespace)), get(&stores.role_bindings, &name, Some(&namespace)))
+        },
         egress_policies: sandbox
             .spec
             .egress

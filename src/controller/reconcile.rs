@@ -52,6 +52,10 @@ pub async fn reconcile(
         tell(&context, &world, plan, &mut next, None, now).await?;
         act(&context, &world, plan, &next.step, now).await
     };
+    // What ended needs nothing any more, though its object stays for a while.
+    if matches!(next.state, State::Ended(_) | State::Over { .. }) {
+        apply::revoke(&context, &world).await?;
+    }
     acted?;
     if let Some(wait) = approvals::keep(&context, &world, now).await {
         next.wait = next.wait.min(wait);

@@ -19,6 +19,7 @@ use k8s_openapi::api::{
     core::v1::{Namespace, Node, Pod, ResourceQuota, Service},
     networking::v1::NetworkPolicy,
     node::v1::RuntimeClass,
+    rbac::v1::{Role, RoleBinding},
     scheduling::v1::PriorityClass,
 };
 use kube::{
@@ -64,6 +65,10 @@ pub struct Options {
     /// Namespace of the Lease.
     #[arg(long, env = "POD_NAMESPACE", default_value = "glovebox-system")]
     pub namespace: String,
+    /// The gateway's ServiceAccount in that namespace, which is granted the credentials that sandboxes name; without it, none are
+    /// brokered.
+    #[arg(long, env = "GLOVEBOX_GATEWAY_ACCOUNT")]
+    pub gateway_account: Option<String>,
     /// Identity in the Lease and in Events; the host's name if absent.
     #[arg(long, env = "POD_NAME")]
     pub pod_name: Option<String>,
@@ -164,6 +169,7 @@ async fn lead(
         agent_image: options.agent_image.clone(),
         namespace: options.namespace.clone(),
         api_server: api_server(),
+        gateway_account: options.gateway_account.clone(),
     };
     let cluster = ClusterRanges::new(options.cluster_cidrs.iter().copied());
     let mut context = Context::new(client, stores, settings, cluster, metrics.clone(), Some(identity));
@@ -204,6 +210,8 @@ async fn controllers(context: &Arc<Context>, writers: Writers, concurrency: u16,
         policies,
         egress_policies,
         approvals,
+        roles,
+        role_bindings,
         quotas,
         priority_classes,
         runtime_classes,
@@ -216,6 +224,8 @@ async fn controllers(context: &Arc<Context>, writers: Writers, concurrency: u16,
         policies,
         egress_policies,
         approvals,
+        roles,
+        role_bindings,
         quotas,
         priority_classes,
         runtime_classes,
@@ -236,6 +246,8 @@ struct Around {
     policies: Writer<Guarded<NetworkPolicy>>,
     egress_policies: Writer<Guarded<EgressPolicy>>,
     approvals: Writer<Guarded<EgressApproval>>,
+    roles: Writer<Guarded<Role>>,
+    role_bindings: Writer<Guarded<RoleBinding>>,
     quotas: Writer<Guarded<ResourceQuota>>,
     priority_classes: Writer<Guarded<PriorityClass>>,
     runtime_classes: Writer<Guarded<RuntimeClass>>,
@@ -268,6 +280,10 @@ fn sandbox_controller(
         })
         .watches_stream(watches::stream(context, kubernetes::all(), around.approvals), |approval| {
             Concerned::approval(&approval)
+        })
+        .watches_stream(watches::stream(context, watches::ours(), around.roles), |role| Concerned::pod(&role))
+        .watches_stream(watches::stream(context, watches::ours(), around.role_bindings), |binding| {
+            Concerned::pod(&binding)
         })
         .watches_stream(watches::stream(context, watches::ours(), around.quotas), move |quota| {
             by_quota.quota(&quota)

@@ -15,6 +15,7 @@ use arc_swap::ArcSwapOption;
 use tokio::net::TcpStream;
 
 use super::{
+    broker::Source,
     clock::Clock,
     config::Timing,
     directory::Directory,
@@ -73,6 +74,8 @@ pub struct Gateway {
     pub turned_away: Arc<Count>,
     /// Where it is said what was done.
     pub recorder: Recorder,
+    /// Whoever has the secrets that are added to requests.
+    pub secrets: Arc<dyn Source>,
     /// How many connections are on the record.
     pub numbers: AtomicU64,
 }
@@ -156,17 +159,6 @@ impl Visit {
         refusal
     }
 
-    /// A place among those that have not said what they want.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn head(&self) -> Result<Head, Trouble> {
-        let limits = self.tenant.terms().limits;
-        let place = self.tenant.heads.enter(1, limits.heads).ok_or(Trouble::TooManyHeads)?;
-        let held = self.tenant.buffered.enter(0, limits.buffered_bytes).ok_or(Trouble::TooManyHeads)?;
-        Ok(Head { held, most: limits.buffered_bytes, _place: place })
-    }
-
     /// The policy's word on something, without counting it: for what is judged again later.
     ///
     /// # Errors
@@ -197,8 +189,8 @@ impl Visit {
                 Ok((used, place)) => {
                     self.gateway.metrics.allowed(self.entry);
                     let (generation, policy) = (terms.generation, terms.policy.clone());
-                    let rule = rule.name.clone();
-                    Ok(Authorized { asked, generation, policy, rule, used, _place: place })
+                    let (rule, brokered) = (rule.name.clone(), rule.require_brokered);
+                    Ok(Authorized { asked, generation, policy, rule, brokered, used, _place: place })
                 }
             },
         }
@@ -268,30 +260,13 @@ impl Visit {
     }
 }
 
-/// A place among those that have not said what they want, and what they hold.
-pub struct Head {
-    held: Inside,
-    most: u32,
-    _place: Inside,
-}
-
-impl Head {
-    /// Holds more bytes.
-    ///
-    /// # Errors
-    /// When the sandbox holds as many as it may.
-    pub fn hold(&mut self, more: usize) -> Result<(), Trouble> {
-        let more = u32::try_from(more).unwrap_or(u32::MAX);
-        if self.held.grow(more, self.most) { Ok(()) } else { Err(Trouble::TooManyHeads) }
-    }
-}
-
 /// What policy allowed, not yet resolved.
 pub struct Authorized {
     asked: Asked,
     generation: u64,
     policy: Arc<Policy>,
     rule: Arc<str>,
+    brokered: bool,
     used: Arc<RuleUse>,
     _place: Inside,
 }
@@ -307,6 +282,16 @@ impl Authorized {
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// The rule that did.
+    pub(super) const fn rule(&self) -> &Arc<str> {
+        &self.rule
+    }
+
+    /// Whether that lets no credential of the workload's own through.
+    pub(super) const fn requires_brokered(&self) -> bool {
+        self.brokered
     }
 }
 
@@ -325,6 +310,17 @@ pub struct Dialled<'a> {
 }
 
 impl Dialled<'_> {
+    /// What was asked for.
+    #[must_use]
+    pub const fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
+    /// What ties its records together, if there are any.
+    pub(super) fn number(&self) -> Option<String> {
+        self.record.as_ref().and_then(|record| record.number())
+    }
+
     /// The flow, to be watched for its end.
     #[must_use]
     pub fn flow(&self) -> &Flow {

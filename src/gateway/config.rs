@@ -10,6 +10,7 @@ use std::{
 
 use ipnet::IpNet;
 
+use super::broker::ProviderOptions;
 use crate::{
     audit::AuditOptions,
     policy::Host,
@@ -79,6 +80,9 @@ pub struct Options {
     /// Read again when they change; for DNS at the next start.
     #[arg(long, env = "GLOVEBOX_EXTRA_ROOTS", value_name = "FILE")]
     pub extra_roots: Option<PathBuf>,
+    /// Who is asked for secrets.
+    #[command(flatten)]
+    pub providers: ProviderOptions,
     /// Where it is said what was done.
     #[command(flatten)]
     pub audit: AuditOptions,

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    admit::Visit,
+    admit::{Dialled, Visit},
     clock::Clock,
     entry::Entry,
     flow::{Asked, Cause},
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     audit::{Act, Endpoint, NotRecorded, Record, Recorder, Subject, Traffic},
-    policy::{Destination, Severity},
+    policy::{Credential, Destination, Severity},
     used::millis,
 };
 
@@ -81,6 +81,11 @@ impl Connection {
         })))
     }
 
+    /// What ties its records together.
+    pub(super) fn number(&self) -> Option<String> {
+        self.record.connection_uid.clone()
+    }
+
     /// It was dialled at this address.
     pub(super) fn dialled(&mut self, address: Option<IpAddr>) {
         if let Some(end) = &mut self.record.dst_endpoint {
@@ -103,6 +108,31 @@ impl Drop for Connection {
         record.status_detail = Some(self.cause.map_or("NotDialled", Cause::as_str).to_owned());
         self.recorder.say_this(record);
     }
+}
+
+/// A credential is about to be added to a request: which, and where. Not what it is.
+///
+/// # Errors
+/// When it must not be, since it can't be recorded.
+pub(super) async fn credential_used(
+    visit: &Visit,
+    dialled: &Dialled<'_>,
+    credential: &Credential,
+) -> Result<(), NotRecorded> {
+    let recorder = &visit.gateway.recorder;
+    if !recorder.is_on() {
+        return Ok(());
+    }
+    let record = Record {
+        connection_uid: dialled.number(),
+        entry: Some(visit.entry.as_str().to_owned()),
+        dst_endpoint: Some(endpoint(dialled.asked())),
+        credential: Some(credential.name.to_string()),
+        message: Some(credential.origin()),
+        ..Record::new(Act::CredentialUsed, Clock::wall().as_millisecond())
+    }
+    .about(visit.tenant.subject());
+    recorder.before(&record).await
 }
 
 fn endpoint(asked: &Asked) -> Endpoint {

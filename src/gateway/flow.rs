@@ -31,6 +31,8 @@ pub enum Cause {
     Drained,
     /// What was spoken broke its protocol.
     Malformed,
+    /// The answer was compressed, and could not be searched for a credential.
+    Encoded,
 }
 
 impl Cause {
@@ -47,6 +49,7 @@ impl Cause {
             Self::Suspected => "Suspected",
             Self::Drained => "Drained",
             Self::Malformed => "Malformed",
+            Self::Encoded => "Encoded",
         }
     }
 }

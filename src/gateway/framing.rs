@@ -16,6 +16,25 @@ pub enum Framing {
 #[error("the chunked body is malformed")]
 pub struct Malformed;
 
+/// What a body is passed on to.
+pub trait Out {
+    /// Bytes of its frame: sizes and ends of chunks.
+    fn frame(&mut self, bytes: &[u8]);
+    /// Bytes of what it carries.
+    fn payload(&mut self, bytes: &[u8]);
+}
+
+/// As it is.
+impl Out for Vec<u8> {
+    fn frame(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+
+    fn payload(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
 /// Most bytes of a chunk's line, its extensions included; they are not passed on.
 const MOST_LINE: usize = 256;
 /// Most bytes of all trailers; they are not passed on.
@@ -61,7 +80,7 @@ impl Body {
     ///
     /// # Errors
     /// When chunks are malformed.
-    pub fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, Malformed> {
+    pub fn feed(&mut self, input: &[u8], out: &mut impl Out) -> Result<usize, Malformed> {
         let mut at = 0;
         while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty() && !self.is_done()) {
             at += self.step(rest, out)?;
@@ -69,7 +88,7 @@ impl Body {
         Ok(at)
     }
 
-    fn step(&mut self, rest: &[u8], out: &mut Vec<u8>) -> Result<usize, Malformed> {
+    fn step(&mut self, rest: &[u8], out: &mut impl Out) -> Result<usize, Malformed> {
         match &mut self.state {
             State::Done => Ok(0),
             State::Bytes(left) => {
@@ -82,7 +101,7 @@ impl Body {
             State::Chunk(left) => {
                 let taken = carry(rest, left, out);
                 if *left == 0 {
-                    out.extend(b"\r\n");
+                    out.frame(b"\r\n");
                     self.state = State::ChunkEnd(b'\r');
                 }
                 Ok(taken)
@@ -92,15 +111,15 @@ impl Body {
     }
 
     /// One byte of the chunks' frame.
-    fn byte(&mut self, byte: u8, out: &mut Vec<u8>) -> Result<(), Malformed> {
+    fn byte(&mut self, byte: u8, out: &mut impl Out) -> Result<(), Malformed> {
         match &mut self.state {
             State::Line(line) if byte == b'\n' => {
                 let size = size(line.strip_suffix(b"\r").ok_or(Malformed)?)?;
                 if size == 0 {
-                    out.extend(b"0\r\n\r\n");
+                    out.frame(b"0\r\n\r\n");
                     self.state = State::Trailer { line: 0, all: 0, cr: false };
                 } else {
-                    out.extend(format!("{size:x}\r\n").into_bytes());
+                    out.frame(format!("{size:x}\r\n").as_bytes());
                     self.state = State::Chunk(size);
                 }
             }
@@ -133,10 +152,10 @@ fn is_text(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
-fn carry(rest: &[u8], left: &mut u64, out: &mut Vec<u8>) -> usize {
+fn carry(rest: &[u8], left: &mut u64, out: &mut impl Out) -> usize {
     let most = usize::try_from(*left).unwrap_or(usize::MAX);
     let taken = rest.get(..most).unwrap_or(rest);
-    out.extend_from_slice(taken);
+    out.payload(taken);
     *left -= taken.len() as u64;
     taken.len()
 }

@@ -190,6 +190,21 @@ impl Request {
         }
     }
 
+    /// Fields that are passed on, by name and value as they came.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.fields.iter().map(|(name, value)| (name.as_str(), value.as_slice()))
+    }
+
+    /// Takes away fields by their names.
+    pub(super) fn remove(&mut self, which: impl Fn(&str) -> bool) {
+        self.fields.retain(|(name, _)| !which(name));
+    }
+
+    /// Adds a field, whose value is fit to be one.
+    pub(super) fn push(&mut self, name: &str, value: Vec<u8>) {
+        self.fields.push((name.to_owned(), value));
+    }
+
     /// The head for whom `host` names: one request, then the connection ends.
     #[must_use]
     pub fn render(&self, host: &str) -> Vec<u8> {
@@ -255,6 +270,13 @@ impl Answer {
     #[must_use]
     pub const fn switches(&self) -> bool {
         self.status == 101
+    }
+
+    /// Whether the body is written in a code that would have to be undone to be read.
+    #[must_use]
+    pub fn is_encoded(&self) -> bool {
+        let coded = |value: &[u8]| !(value.is_empty() || value.eq_ignore_ascii_case(b"identity"));
+        self.fields.iter().any(|(name, value)| name.eq_ignore_ascii_case("content-encoding") && coded(value))
     }
 
     /// The head for the client.

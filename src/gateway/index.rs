@@ -293,7 +293,7 @@ fn compile(
     cluster: &ClusterRanges,
 ) -> Arc<Policy> {
     let Some(class) = class else { return Policy::empty().into() };
-    match Policy::effective(&sandbox.spec.egress, policies, given, &class.spec.egress, cluster) {
+    match Policy::effective(sandbox, policies, given, &class.spec.egress, cluster) {
         Ok(policy) => policy.into(),
         // The controller tells the user.
         Err(why) => {

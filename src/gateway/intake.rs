@@ -17,10 +17,11 @@ use tokio::{
 };
 
 use super::{
-    admit::{Head, TurnedAway, Visit},
+    admit::{TurnedAway, Visit},
     entry::Entry,
     head::Request,
     hello::{Hello, HelloError, Peek},
+    limit::Inside,
     reason::{Reason, Refusal, Trouble},
 };
 use crate::policy::DenyReason;
@@ -37,12 +38,39 @@ const MOST_LINGERED: usize = 256 * 1024;
 /// Why nothing was said: a reason, or none if the client went away.
 pub(super) type Silence = Option<Trouble>;
 
+/// A place among those that have not said what they want, and what they hold.
+struct Head {
+    held: Inside,
+    most: u32,
+    _place: Inside,
+}
+
+impl Head {
+    /// # Errors
+    /// When there is no place.
+    fn of(visit: &Visit) -> Result<Self, Trouble> {
+        let limits = visit.tenant.terms().limits;
+        let place = visit.tenant.heads.enter(1, limits.heads).ok_or(Trouble::TooManyHeads)?;
+        let held = visit.tenant.buffered.enter(0, limits.buffered_bytes).ok_or(Trouble::TooManyHeads)?;
+        Ok(Self { held, most: limits.buffered_bytes, _place: place })
+    }
+
+    /// Holds more bytes.
+    ///
+    /// # Errors
+    /// When the sandbox holds as many as it may.
+    fn hold(&mut self, more: usize) -> Result<(), Trouble> {
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        if self.held.grow(more, self.most) { Ok(()) } else { Err(Trouble::TooManyHeads) }
+    }
+}
+
 /// A TLS hello, whole. `first` was read before.
 ///
 /// # Errors
 /// When none came.
 pub(super) async fn hello(visit: &Visit, client: &mut TcpStream, first: &[u8]) -> Result<Hello, Silence> {
-    let mut head = visit.head()?;
+    let mut head = Head::of(visit)?;
     let read = async {
         let mut peek = Peek::default();
         let mut more = first.to_vec();
@@ -71,7 +99,7 @@ pub(super) async fn request(
     client: &mut (impl AsyncRead + Unpin),
     first: Vec<u8>,
 ) -> Result<(Request, Vec<u8>), Silence> {
-    let mut head: Head = visit.head()?;
+    let mut head: Head = Head::of(visit)?;
     let read = async {
         let mut bytes = first;
         head.hold(bytes.len())?;

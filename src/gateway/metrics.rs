@@ -105,6 +105,7 @@ pub struct Metrics {
     named: Gauge<i64, AtomicI64>,
     heard: Gauge<i64, AtomicI64>,
     authority: Gauge<i64, AtomicI64>,
+    credentials: Counter,
     full: Counter,
     tripwire: Counter,
     watch_errors: Counter,
@@ -120,7 +121,7 @@ impl Default for Metrics {
             registry: Registry::default(),
             verdicts: Numbered::new(ENTRIES * Verdict::Fail as usize + ENTRIES),
             refusals: Numbered::new(ENTRIES * REASONS),
-            ended: Numbered::new(Cause::Malformed as usize + 1),
+            ended: Numbered::new(Cause::Encoded as usize + 1),
             queries: Numbered::new(Outcome::NotImplemented as usize + 1),
             bad_answers: Family::default(),
             bytes: Family::default(),
@@ -131,6 +132,7 @@ impl Default for Metrics {
             named: Gauge::default(),
             heard: Gauge::default(),
             authority: Gauge::default(),
+            credentials: Counter::default(),
             full: Counter::default(),
             tripwire: Counter::default(),
             watch_errors: Counter::default(),
@@ -175,6 +177,7 @@ impl Metrics {
             "When clients stop trusting the authority that opens TLS; 0 where none does",
             self.authority.clone(),
         );
+        registry.register("credentials", "Credentials added to requests", self.credentials.clone());
         registry.register("full", "Connections closed for want of room in this replica", self.full.clone());
         registry.register(
             "tripwire",
@@ -239,6 +242,11 @@ impl Metrics {
     /// TLS is opened with an authority that ends then.
     pub fn authority(&self, expires: Timestamp) {
         self.authority.set(expires.as_second());
+    }
+
+    /// A credential was added to a request.
+    pub(super) fn credential(&self) {
+        self.credentials.inc();
     }
 
     /// A connection found no room.

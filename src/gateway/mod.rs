@@ -7,6 +7,7 @@ pub mod admit;
 mod alarms;
 mod asks;
 mod authority;
+pub mod broker;
 pub mod ca;
 mod claims;
 pub mod clock;
@@ -45,6 +46,7 @@ mod tls;
 pub mod toll;
 mod tripwire;
 mod watch;
+mod way;
 mod web;
 
 pub use crate::trust;

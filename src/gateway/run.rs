@@ -16,6 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     admit::{Alarms, Gateway, LogAlarms},
+    broker::{Kubernetes, Providers, Source},
     ca::Ca,
     clock::Clock,
     config::{Options, Timing},
@@ -69,8 +70,10 @@ pub async fn run(mut options: Options) -> anyhow::Result<()> {
     let own = options.own_ips.iter().copied().chain([here.into()]).collect();
     let ca = renew::Files::of(&options).map(|files| files.authority()).transpose()?;
     let recorder = Recorder::start(&options.audit, &client)?;
+    let providers = Providers::new(&options.providers)?;
     let parts = Parts {
         recorder: recorder.clone(),
+        secrets: Arc::new(Kubernetes::new(client.clone(), providers)),
         here,
         directory: Arc::default(),
         checker: checker(own),
@@ -121,6 +124,8 @@ pub struct Parts {
     pub clock: Clock,
     /// Where it is said what was done.
     pub recorder: Recorder,
+    /// Whoever has the secrets that are added to requests.
+    pub secrets: Arc<dyn Source>,
 }
 
 /// Sockets that listen.
@@ -199,7 +204,19 @@ pub async fn serve(
     parts: Parts,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let Parts { here, metrics, directory, checker, alarms, trust: base, ca, timing, clock, recorder } = parts;
+    let Parts {
+        here,
+        metrics,
+        directory,
+        checker,
+        alarms,
+        trust: base,
+        ca,
+        timing,
+        clock,
+        recorder,
+        secrets,
+    } = parts;
     let trust = renew::trust(&base, &options)?;
     let resolver = Resolver::new(&options.upstreams, timing.resolve, checker, &trust, metrics.clone())
         .context("--upstream: can't ask these DNS servers")?;
@@ -219,6 +236,7 @@ pub async fn serve(
         pipes: Arc::default(),
         turned_away: Arc::default(),
         recorder,
+        secrets,
         numbers: AtomicU64::new(0),
     });
     let health = Health::default();

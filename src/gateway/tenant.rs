@@ -15,6 +15,7 @@ use smallvec::smallvec;
 
 use super::{
     asks::Asks,
+    broker::Purse,
     clock::Clock,
     evidence,
     flow::{Asked, Cause, Flows, Open},
@@ -123,6 +124,8 @@ pub struct Tenant {
     pub watch: Arc<Watch>,
     /// What it asks a person for.
     pub(super) asks: Arc<Asks>,
+    /// Secrets that were had for its requests.
+    pub(super) purse: Arc<Purse>,
     /// When the last byte of a flow passed, by the gateway's clock; 0 if none has.
     pub used: Arc<AtomicU64>,
     /// Bytes that left, since this replica knows it.
@@ -170,6 +173,7 @@ impl Tenant {
             queries: Shared::new(Some(limits.queries), at),
             watch: Arc::default(),
             asks: Arc::default(),
+            purse: Arc::default(),
             used: Arc::default(),
             sent: Arc::default(),
             received: Arc::default(),
@@ -194,6 +198,7 @@ impl Tenant {
         let next = Self {
             watch: self.watch.clone(),
             asks: self.asks.clone(),
+            purse: self.purse.clone(),
             subject: ArcSwap::new(self.subject.load_full()),
             begun: AtomicBool::new(self.begun.load(Ordering::Relaxed)),
             queries: self.queries.copy(),
@@ -231,6 +236,7 @@ impl Tenant {
         self.download.with(|bucket| bucket.set(limits.download, at));
         self.budget.set(limits.upload_budget);
         self.set_rules(policy);
+        self.purse.keep(policy.credentials());
         self.next_expiry.store(next_expiry(policy, now), Ordering::SeqCst);
         self.flows.judge(policy, now)
     }

@@ -6,7 +6,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     time::timeout,
 };
@@ -15,19 +15,17 @@ use tokio_rustls::TlsConnector;
 use super::{
     admit::{Dialled, Gateway, Visit},
     authority,
+    broker::{self, Redactor},
     entry::Entry,
     flow::{Asked, Cause},
-    framing::{Body, Framing},
-    head::{Answer, Request},
+    head::Request,
     intake::{self, answer, last_words, refuse, turn_away},
     reason::{Reason, Refusal, Trouble},
     relay::Activity,
-    toll::Toll,
+    way::Way,
 };
 use crate::policy::{Destination, Host, Wire};
 
-/// What is read at once.
-const CHUNK: usize = 16 * 1024;
 const HTTP_PORT: u16 = 80;
 const HTTPS_PORT: u16 = 443;
 
@@ -91,33 +89,47 @@ pub(super) async fn serve(gateway: Arc<Gateway>, mut client: TcpStream, source: 
 pub(super) async fn exchange(
     visit: &Visit,
     mut client: impl AsyncRead + AsyncWrite + Unpin,
-    request: Request,
+    mut request: Request,
     rest: &[u8],
     expected: &Expected<'_>,
 ) {
-    let reached = async {
-        let asked = expected.of(&request).map_err(|refusal| visit.refuse(refusal))?;
-        let host = match (asked.wire, asked.port) {
-            (Wire::Http, HTTP_PORT) | (Wire::Opened, HTTPS_PORT) => asked.destination.to_string(),
-            (_, port) => format!("{}:{port}", asked.destination),
-        };
-        if asked.wire == Wire::Http {
-            visit.ask_first(&asked, None).await;
-        }
-        let (upstream, dialled) = visit.reach(asked).await?;
-        Ok((upstream, dialled, Sent { request: &request, head: request.render(&host), rest }))
-    };
-    let words = match reached.await {
+    let words = match reach(visit, &request, expected).await {
         Err(refusal) => answer(visit.entry, &refusal),
-        Ok((upstream, dialled, sent)) => match expected {
+        Ok((upstream, dialled)) => match expected {
             Expected::Opened(host, _, connector) => match seal(visit, host, connector, upstream).await {
-                Ok(upstream) => carry(visit, &mut client, upstream, dialled, &sent).await,
+                Ok(upstream) => match broker::add(visit, &dialled, &mut request).await {
+                    Ok(redactor) => {
+                        let sent = Sent::new(&request, &dialled, rest);
+                        carry(visit, &mut client, upstream, dialled, &sent, redactor).await
+                    }
+                    Err(refusal) => answer(visit.entry, &visit.refuse(refusal)),
+                },
                 Err(trouble) => answer(visit.entry, &dialled.about(trouble)),
             },
-            _ => carry(visit, &mut client, upstream, dialled, &sent).await,
+            _ => {
+                let sent = Sent::new(&request, &dialled, rest);
+                carry(visit, &mut client, upstream, dialled, &sent, None).await
+            }
         },
     };
     last_words(client, &words).await;
+}
+
+/// The verdict on a request, and a socket.
+async fn reach<'v>(
+    visit: &'v Visit,
+    request: &Request,
+    expected: &Expected<'_>,
+) -> Result<(TcpStream, Dialled<'v>), Refusal> {
+    let refuse = |refusal| visit.refuse(refusal);
+    let asked = expected.of(request).map_err(refuse)?;
+    broker::examine(visit, &asked, request).map_err(refuse)?;
+    if asked.wire == Wire::Http {
+        visit.ask_first(&asked, None).await;
+    }
+    let authorized = visit.authorize(asked)?;
+    broker::own(&authorized, request).map_err(refuse)?;
+    visit.dial(visit.pin(authorized).await?).await
 }
 
 /// TLS to the host, whose certificate must be good for its name. There is no way around that.
@@ -144,20 +156,32 @@ struct Sent<'a> {
     rest: &'a [u8],
 }
 
-/// Carries both; what remains to be said to the client.
+impl<'a> Sent<'a> {
+    fn new(request: &'a Request, dialled: &Dialled<'_>, rest: &'a [u8]) -> Self {
+        let asked = dialled.asked();
+        let host = match (asked.wire, asked.port) {
+            (Wire::Http, HTTP_PORT) | (Wire::Opened, HTTPS_PORT) => asked.destination.to_string(),
+            (_, port) => format!("{}:{port}", asked.destination),
+        };
+        Self { request, head: request.render(&host), rest }
+    }
+}
+
+/// Carries both; what remains to be said to the client. What the redactor knows is taken out of the answer.
 async fn carry(
     visit: &Visit,
     client: &mut (impl AsyncRead + AsyncWrite + Unpin),
     upstream: impl AsyncRead + AsyncWrite + Unpin,
     dialled: Dialled<'_>,
     sent: &Sent<'_>,
+    mut redactor: Option<Redactor>,
 ) -> Vec<u8> {
     let activity = Activity::new(visit.gateway.clock, &visit.tenant.used);
     let (mut from_client, mut to_client) = tokio::io::split(client);
     let (mut from_upstream, mut to_upstream) = tokio::io::split(upstream);
     let mut answered = false;
     let up = async {
-        let mut out = Way { to: &mut to_upstream, toll: &dialled.up, activity: &activity };
+        let mut out = Way { to: &mut to_upstream, toll: &dialled.up, activity: &activity, redactor: None };
         let carried = async {
             out.send(&sent.head).await?;
             out.body(&mut from_client, sent.rest, sent.request.framing).await
@@ -169,7 +193,8 @@ async fn carry(
         }
     };
     let down = async {
-        let mut out = Way { to: &mut to_client, toll: &dialled.down, activity: &activity };
+        let redactor = redactor.as_mut();
+        let mut out = Way { to: &mut to_client, toll: &dialled.down, activity: &activity, redactor };
         out.answer(&mut from_upstream, sent.request, &mut answered).await
     };
     let idle = visit.gateway.timing.idle;
@@ -184,8 +209,9 @@ async fn carry(
         Err(cause) => cause,
         Ok(None) => Cause::Done,
         Ok(Some(first)) => {
-            let mut up = Way { to: &mut to_upstream, toll: &dialled.up, activity: &activity };
-            let mut down = Way { to: &mut to_client, toll: &dialled.down, activity: &activity };
+            let mut up = Way { to: &mut to_upstream, toll: &dialled.up, activity: &activity, redactor: None };
+            let redactor = redactor.as_mut();
+            let mut down = Way { to: &mut to_client, toll: &dialled.down, activity: &activity, redactor };
             let both = async {
                 tokio::try_join!(up.all(&mut from_client, sent.rest), down.all(&mut from_upstream, &first))
             };
@@ -200,6 +226,7 @@ async fn carry(
     let trouble = match cause {
         Cause::Suspected => Some(Trouble::Suspected),
         Cause::Malformed => Some(Trouble::AnswerMalformed),
+        Cause::Encoded => Some(Trouble::AnswerEncoded),
         Cause::Broken => Some(Trouble::Unreachable),
         Cause::Idle => Some(Trouble::TimedOut),
         Cause::Spent => Some(Trouble::UploadSpent),
@@ -209,103 +236,4 @@ async fn carry(
     let said = trouble.filter(|_| !answered).map(|trouble| answer(visit.entry, &dialled.about(trouble)));
     dialled.end(cause);
     said.unwrap_or_default()
-}
-
-/// One direction.
-struct Way<'a, W> {
-    to: &'a mut W,
-    toll: &'a Toll,
-    activity: &'a Activity<'a>,
-}
-
-impl<W: AsyncWrite + Unpin> Way<'_, W> {
-    /// Sends, as the toll lets it pass.
-    async fn send(&mut self, mut bytes: &[u8]) -> Result<(), Cause> {
-        while !bytes.is_empty() {
-            let granted = self.toll.pass(bytes.len()).await.map_err(|_| Cause::Spent)?;
-            let (now, rest) = bytes.split_at(granted.min(bytes.len()));
-            self.toll.settle(granted, now.len());
-            self.to.write_all(now).await.map_err(|_| Cause::Broken)?;
-            self.activity.touch();
-            bytes = rest;
-        }
-        // TLS keeps what it can until it is told.
-        self.to.flush().await.map_err(|_| Cause::Broken)
-    }
-
-    /// A body, until its end and not a byte further.
-    async fn body(
-        &mut self,
-        from: &mut (impl AsyncRead + Unpin),
-        first: &[u8],
-        framing: Framing,
-    ) -> Result<(), Cause> {
-        let mut body = Body::new(framing);
-        let mut more = first.to_vec();
-        loop {
-            let mut out = Vec::new();
-            body.feed(&more, &mut out).map_err(|_| Cause::Malformed)?;
-            self.send(&out).await?;
-            if body.is_done() {
-                return Ok(());
-            }
-            more = chunk(from).await?.ok_or(Cause::Broken)?;
-        }
-    }
-
-    /// The answer: heads until the last, then the body. If it goes over to a WebSocket, what came after the head.
-    async fn answer(
-        &mut self,
-        from: &mut (impl AsyncRead + Unpin),
-        request: &Request,
-        answered: &mut bool,
-    ) -> Result<Option<Vec<u8>>, Cause> {
-        let mut bytes = Vec::new();
-        loop {
-            let read = Answer::parse(&bytes, &request.method, request.version, request.websocket)
-                .map_err(|_| Cause::Malformed)?;
-            let Some((head, length)) = read else {
-                bytes.extend(chunk(from).await?.ok_or(Cause::Broken)?);
-                continue;
-            };
-            bytes = bytes.split_off(length);
-            *answered |= !head.interim();
-            self.send(&head.render(request.version, &request.method)).await?;
-            if head.interim() {
-                continue;
-            }
-            if head.switches() {
-                return Ok(Some(bytes));
-            }
-            if let Some(framing) = head.framing {
-                return self.body(from, &bytes, framing).await.map(|()| None);
-            }
-            self.send(&bytes).await?;
-            while let Some(more) = chunk(from).await? {
-                self.send(&more).await?;
-            }
-            return Ok(None);
-        }
-    }
-
-    /// Everything, and the end of it.
-    async fn all(&mut self, from: &mut (impl AsyncRead + Unpin), first: &[u8]) -> Result<(), Cause> {
-        self.send(first).await?;
-        while let Some(more) = chunk(from).await? {
-            self.send(&more).await?;
-        }
-        self.to.shutdown().await.map_err(|_| Cause::Broken)
-    }
-}
-
-/// What comes next; none at the end.
-async fn chunk(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Vec<u8>>, Cause> {
-    let mut bytes = Vec::with_capacity(CHUNK);
-    match from.read_buf(&mut bytes).await {
-        Ok(0) => Ok(None),
-        Ok(_) => Ok(Some(bytes)),
-        // Some servers end TLS without saying so. Where a length says what is missing, that is noticed.
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
-        Err(_) => Err(Cause::Broken),
-    }
 }

@@ -5,11 +5,13 @@ use std::{fmt, sync::Arc};
 use super::{
     address::{AddressRule, Rejection, Source},
     bounds::Bounds,
+    credential::Credential,
     denied::ClusterRanges,
     http_path::HttpMatch,
+    pattern::{Pattern, Width},
     table::{Limits, Policy, Rule},
 };
-use crate::api::{ClassEgress, Egress, EgressLimits, EgressPolicy, EgressRule, Protocol, Quantity};
+use crate::api::{AgentSandbox, ClassEgress, EgressLimits, EgressPolicy, EgressRule, Protocol, Quantity};
 
 /// The most address ranges of all rules together: they become one NetworkPolicy, which must fit into an object.
 const MOST_RANGES: usize = 1024;
@@ -24,6 +26,8 @@ pub enum Unfit {
     Missing(String),
     /// A rule is not valid or asks for more than may be granted.
     Rejected(Rejection),
+    /// A credential is not valid.
+    Credential(String),
 }
 
 impl fmt::Display for Unfit {
@@ -34,6 +38,7 @@ impl fmt::Display for Unfit {
                 "spec.egress.policies: EgressPolicy {name:?} does not exist in this namespace, or can't be read"
             ),
             Self::Rejected(rejection) => rejection.fmt(f),
+            Self::Credential(why) => f.write_str(why),
         }
     }
 }
@@ -42,18 +47,20 @@ impl std::error::Error for Unfit {}
 
 impl Policy {
     /// What a sandbox asks for: its own rules, those of the policies that it names, which are looked up among `found`, and those that
-    /// people have `given` it.
+    /// people have `given` it; and its credentials, whose hosts have their requests looked at unless a rule says otherwise.
     /// The one word on it, for whoever plans a sandbox and whoever lets its connections out.
     ///
     /// # Errors
-    /// When a policy is missing or a rule is not valid. Either refuses all rules: half of a policy is nobody's intent.
+    /// When a policy is missing, or a rule or a credential is not valid. Each refuses all rules: half of a policy is nobody's intent.
     pub fn effective(
-        asked: &Egress,
+        sandbox: &AgentSandbox,
         found: &[Arc<EgressPolicy>],
         given: &[EgressRule],
         class: &ClassEgress,
         cluster: &ClusterRanges,
     ) -> Result<Self, Unfit> {
+        let asked = &sandbox.spec.egress;
+        let credentials = Credential::of(sandbox).map_err(Unfit::Credential)?;
         let mut sources = vec![Source { policy: None, rules: &asked.allow }];
         for name in &asked.policies {
             let policy = found.iter().find(|policy| policy.metadata.name.as_ref() == Some(name));
@@ -61,7 +68,7 @@ impl Policy {
             sources.push(Source { policy: Some(name), rules: &policy.spec.rules });
         }
         sources.push(Source { policy: None, rules: given });
-        Self::compile(&sources, class, cluster).map_err(Unfit::Rejected)
+        Self::with(&sources, credentials, class, cluster).map_err(Unfit::Rejected)
     }
 
     /// A sandbox's own rules and those of the policies it names, within what its class allows. One bad rule refuses them
@@ -74,8 +81,18 @@ impl Policy {
         class: &ClassEgress,
         cluster: &ClusterRanges,
     ) -> Result<Self, Rejection> {
+        Self::with(sources, Arc::default(), class, cluster)
+    }
+
+    fn with(
+        sources: &[Source<'_>],
+        credentials: Arc<[Credential]>,
+        class: &ClassEgress,
+        cluster: &ClusterRanges,
+    ) -> Result<Self, Rejection> {
         let bounds = Bounds::new(class, cluster).map_err(Rejection::class)?;
-        let mut policy = Self { cluster: cluster.clone(), opened: bounds.opened(), ..Self::default() };
+        let mut policy =
+            Self { cluster: cluster.clone(), opened: bounds.opened(), credentials, ..Self::default() };
         for denial in &bounds.denials {
             let reason: Arc<str> = denial.reason.into();
             denial.hosts.iter().for_each(|pattern| policy.denied_hosts.add(pattern, reason.clone()));
@@ -93,7 +110,8 @@ impl Policy {
                     );
                     return Err(Rejection::of(source, rule, why));
                 }
-                let compiled = compile(&bounds, rule).map_err(|why| Rejection::of(source, rule, why))?;
+                let compiled = compile(&bounds, rule, &policy.credentials)
+                    .map_err(|why| Rejection::of(source, rule, why))?;
                 ranges += compiled.blocks.len();
                 if ranges > MOST_RANGES {
                     let why = format!(
@@ -115,12 +133,13 @@ impl Policy {
     }
 }
 
-fn compile(bounds: &Bounds<'_>, rule: &EgressRule) -> Result<Rule, String> {
+fn compile(bounds: &Bounds<'_>, rule: &EgressRule, credentials: &[Credential]) -> Result<Rule, String> {
     let of_names = [
         ("protocol", rule.protocol.is_some()),
         ("http", rule.http.is_some()),
         ("limits", rule.limits.is_some()),
         ("expiresAt", rule.expires_at.is_some()),
+        ("requireBrokered", rule.require_brokered.is_some()),
         ("acknowledgeSharedSuffix", rule.acknowledge_shared_suffix.is_some()),
     ];
     if rule.hosts.is_empty() {
@@ -135,8 +154,22 @@ fn compile(bounds: &Bounds<'_>, rule: &EgressRule) -> Result<Rule, String> {
     if !rule.cidrs.is_empty() {
         return Err("hosts and cidrs are both set; write a rule for each".into());
     }
-    let protocol = rule.protocol.unwrap_or_default();
+    let hosts = bounds.hosts(rule)?;
+    // Whoever has a secret added to requests wants them looked at.
+    let brokered = || {
+        let spelt = hosts.iter().filter(|pattern| pattern.width() == Width::Exact);
+        spelt.map(Pattern::name).any(|host| credentials.iter().any(|one| one.is_for(host)))
+    };
+    let protocol =
+        rule.protocol.unwrap_or_else(|| if brokered() { Protocol::Https } else { Protocol::default() });
     let ports = bounds.ports(rule)?;
+    let require_brokered = rule.require_brokered == Some(true);
+    if require_brokered && protocol != Protocol::Https {
+        return Err(format!(
+            "requireBrokered needs protocol HTTPS; with {} the requests can't be seen",
+            protocol.as_str()
+        ));
+    }
     if protocol == Protocol::Http && ports.contains(&443) {
         return Err("protocol HTTP is without encryption and port 443 is TLS's; write the ports, such as [80], or protocol HTTPS".into());
     }
@@ -149,8 +182,9 @@ fn compile(bounds: &Bounds<'_>, rule: &EgressRule) -> Result<Rule, String> {
     });
     Ok(Rule {
         ports,
-        hosts: bounds.hosts(rule)?,
+        hosts,
         protocol,
+        require_brokered,
         http: http.transpose()?,
         limits: rule.limits.as_ref().map(limits).transpose()?.unwrap_or_default(),
         expires_at: rule.expires_at.as_ref().map(|time| time.0),
@@ -166,6 +200,7 @@ fn named(rule: &EgressRule) -> Rule {
         index: 0,
         protocol: Protocol::default(),
         http: None,
+        require_brokered: false,
         limits: Limits::default(),
         expires_at: None,
         ports: Vec::new(),

@@ -70,9 +70,10 @@ impl Policy {
         let Ok(level) = self.speaking(host, ask) else {
             return Verdict::Deny(Denial::new(DenyReason::NoRule));
         };
-        let mut rules = level.rules().filter(|rule| rule.protocol == first.protocol);
+        let rules = level.rules().filter(|rule| rule.protocol == first.protocol);
         let permits = |rule: &&Rule| rule.http.as_ref().is_none_or(|http| http.permits(method, path));
-        if let Some(rule) = rules.find(permits) {
+        // Of those that permit it, one that lets no credential of the workload's through goes first.
+        if let Some(rule) = rules.filter(permits).min_by_key(|rule| !rule.require_brokered) {
             return Verdict::Allow(rule);
         }
         let ambiguous = first.http.as_ref().is_some_and(|http| http.is_ambiguous(path));

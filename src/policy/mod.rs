@@ -5,6 +5,7 @@
 mod address;
 mod bounds;
 mod compile;
+mod credential;
 mod decide;
 mod denied;
 mod host;
@@ -17,6 +18,7 @@ mod verdict;
 
 pub use address::{AddressRule, Block, Rejection, Source};
 pub use compile::Unfit;
+pub use credential::{Credential, placeholder};
 pub use decide::{Ask, Wire};
 pub use denied::{
     Checked, ClusterRanges, always_denied, check_answer, denied_name, denied_port, hard_denied,

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use super::{
     address::{AddressRule, Block},
     bounds::Opened,
+    credential::Credential,
     denied::ClusterRanges,
     host::Host,
     http_path::HttpMatch,
@@ -32,6 +33,7 @@ pub struct Policy {
     pub(super) denied_ranges: RangeMap<Arc<str>>,
     pub(super) cluster: ClusterRanges,
     pub(super) opened: Opened,
+    pub(super) credentials: Arc<[Credential]>,
 }
 
 impl Policy {
@@ -45,6 +47,12 @@ impl Policy {
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// The sandbox's credentials, in the order in which they were given.
+    #[must_use]
+    pub fn credentials(&self) -> &[Credential] {
+        &self.credentials
     }
 
     /// Every host that a rule with protocol TCP spells out, with the ports of such rules.
@@ -91,6 +99,8 @@ pub struct Rule {
     pub protocol: Protocol,
     /// Which requests are let through; `None` for all.
     pub http: Option<HttpMatch>,
+    /// Whether requests may carry no credential but the sandbox's own.
+    pub require_brokered: bool,
     /// The most that it may be used.
     pub limits: Limits,
     /// When it ends.

@@ -214,8 +214,8 @@ pub fn steps(world: &World, now: Timestamp) -> (Vec<Step>, Option<Timestamp>) {
 
 /// Whether rules allow by now what was wanted once.
 fn is_allowed(world: &World, class: &ClassEgress, wanted: &Wanted, now: Timestamp) -> bool {
-    let rules = &world.sandbox.spec.egress;
-    let Ok(policy) = Policy::effective(rules, &world.egress_policies, &[], class, &world.cluster) else {
+    let Ok(policy) = Policy::effective(&world.sandbox, &world.egress_policies, &[], class, &world.cluster)
+    else {
         return false;
     };
     let Ok(host) = wanted.host.parse() else { return false };

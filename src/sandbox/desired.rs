@@ -8,10 +8,11 @@ use std::marker::PhantomData;
 use k8s_openapi::api::{
     core::v1::{Pod, ResourceQuota},
     networking::v1::NetworkPolicy,
+    rbac::v1::{Role, RoleBinding},
     scheduling::v1::PriorityClass,
 };
 
-use super::{fence, names, plan::Plan, pod, quota};
+use super::{credentials, fence, names, plan::Plan, pod, quota};
 
 /// Not applied yet.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,10 @@ pub struct Desired<State> {
     pub quota: Wanted<ResourceQuota>,
     /// The address rules.
     pub cidr_policy: Wanted<NetworkPolicy>,
+    /// What of its credentials the gateway may have.
+    pub credential_role: Wanted<Role>,
+    /// That it is the gateway who may.
+    pub credential_binding: Wanted<RoleBinding>,
     /// The pod: last. Created once, never patched.
     pub pod: Pod,
     state: PhantomData<State>,
@@ -59,6 +64,8 @@ pub fn desired(plan: &Plan, deadline_seconds: i64) -> Desired<Planned> {
         priority_class: quota::priority_class(&plan.class),
         quota: Wanted::new(quota::desired(plan), names::class_object(&plan.class.name)),
         cidr_policy: Wanted::new(fence::cidr_policy(plan), names::cidr_policy(&plan.name)),
+        credential_role: Wanted::new(credentials::role(plan), names::credentials(&plan.name)),
+        credential_binding: Wanted::new(credentials::binding(plan), names::credentials(&plan.name)),
         pod: pod::desired(plan, deadline_seconds),
         state: PhantomData,
     }
@@ -72,8 +79,10 @@ impl Desired<Planned> {
         priority_class: PriorityClass,
         quota: Wanted<ResourceQuota>,
         cidr_policy: Wanted<NetworkPolicy>,
+        (credential_role, credential_binding): (Wanted<Role>, Wanted<RoleBinding>),
         pod: Pod,
     ) -> Desired<Applied> {
-        Desired { fence, priority_class, quota, cidr_policy, pod, state: PhantomData }
+        let state = PhantomData;
+        Desired { fence, priority_class, quota, cidr_policy, credential_role, credential_binding, pod, state }
     }
 }

@@ -10,12 +10,18 @@ use crate::pem::files;
 
 /// The workload's variables: ours first, so that the user's own win.
 pub(super) fn workload(plan: &Plan) -> Vec<EnvVar> {
-    let own: Vec<EnvVar> = plan.env.iter().map(users).collect();
+    let placeholders = plan.credentials.iter().filter_map(|one| Some((one.spec.env.clone()?, one)));
+    let placeholders = placeholders.map(|(name, one)| EnvVar {
+        name,
+        value: Some(one.placeholder.to_string()),
+        value_from: None,
+    });
+    let own: Vec<EnvVar> = placeholders.chain(plan.env.iter().map(users)).collect();
     let mut all: Vec<EnvVar> = tools(&plan.storage.workspace)
         .into_iter()
         .chain(proxy(plan))
         .chain(plan.authority.iter().flat_map(|_| trust()))
-        .filter(|(name, _)| !plan.env.iter().any(|user| user.name == *name))
+        .filter(|(name, _)| !own.iter().any(|own| own.name == *name))
         .map(|(name, value)| EnvVar { name: name.to_owned(), value: Some(value), value_from: None })
         .collect();
     all.extend(own);

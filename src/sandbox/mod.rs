@@ -5,6 +5,7 @@
 //! [`desired`] alone.
 
 pub mod approvals;
+pub mod credentials;
 pub mod desired;
 mod enforcement;
 mod env;

@@ -54,13 +54,7 @@ pub fn needs(world: &World) -> Hosts {
         return Hosts::new();
     }
     let Ok(class) = &world.class else { return Hosts::new() };
-    let granted = Policy::effective(
-        &sandbox.spec.egress,
-        &world.egress_policies,
-        &[],
-        &class.spec.egress,
-        &world.cluster,
-    );
+    let granted = Policy::effective(sandbox, &world.egress_policies, &[], &class.spec.egress, &world.cluster);
     let mut hosts = granted.map(|policy| policy.tcp_hosts()).unwrap_or_default();
     hosts.retain(|_, ports| {
         ports.retain(|port| !is_forwarded(*port));

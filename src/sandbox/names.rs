@@ -105,6 +105,15 @@ pub fn cidr_policy(sandbox: &str) -> String {
     format!("{sandbox}-cidrs")
 }
 
+/// The Role, and its binding, by which the gateway may have the credentials of one sandbox.
+#[must_use]
+pub fn credentials(sandbox: &str) -> String {
+    format!("{CREDENTIALS}{sandbox}")
+}
+
+/// What the names of such Roles begin with; admission knows them by it.
+pub const CREDENTIALS: &str = "glovebox-credentials-";
+
 /// The Service by which a host has ports of its own, by the first of our ports that it leads to: no two can have the same.
 #[must_use]
 pub fn named_service(port: u16) -> String {

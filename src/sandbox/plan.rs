@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 
 use super::{
-    execution, idle, lifecycle,
+    credentials, execution, idle, lifecycle,
     runtime::{self, Availability},
     storage::{self, Storage},
     world::World,
@@ -21,7 +21,7 @@ use crate::{
         AgentSandboxSpec, Amounts, ConditionType, EnvVar, ExecutionStatus, ImageRules, Isolation,
         OnFenceOpen, Port, Quantity, Reason, SandboxClass, SandboxClassSpec, Scheduling, Security, Span,
     },
-    policy::{AddressRule, ImageRef, Policy, Unfit, image_allowed},
+    policy::{AddressRule, Credential, ImageRef, Policy, Unfit, image_allowed},
 };
 
 /// The least memory that a runtime can start anything in, in bytes. Kata sizes the guest from the limit: 128 MiB is the
@@ -32,8 +32,7 @@ const LEAST_MEMORY_QEMU: u64 = 256 << 20;
 /// The least CPU, in thousandths of a core, with which a runtime starts within its deadline.
 const LEAST_CPU: u64 = 10;
 
-/// How much earlier than its sandbox a pod may end only because its node's clock is behind. Whoever raises a ttl by less is
-/// not told that it stays.
+/// How much earlier than its sandbox a pod may end because its node's clock is behind: a ttl that is raised by less is not told of.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(10);
 
 /// Why a sandbox is not made, or not made yet.
@@ -96,6 +95,10 @@ pub struct Plan {
     pub egress: Vec<AddressRule>,
     /// How many rules of both kinds were.
     pub egress_rules: usize,
+    /// Credentials that are added to its requests.
+    pub credentials: Vec<Credential>,
+    /// The gateway's ServiceAccount, which has them.
+    pub gateway_account: Option<String>,
     /// What the fence is proven against.
     pub fence: FencePlan,
     /// Whom it trusts besides the authorities of its image, as PEM. Rules may come to ask for it while it runs, so that
@@ -186,6 +189,7 @@ pub fn plan(world: &World) -> Result<Plan, Refusal> {
         check_image(&field, image, &class.spec.images)?;
     }
     let egress = egress(world, class)?;
+    credentials::permitted(&egress, &world.settings)?;
     if let Some(unresolved) = &world.unresolved {
         return Err(unresolved.clone());
     }
@@ -214,6 +218,8 @@ pub fn plan(world: &World) -> Result<Plan, Refusal> {
         execution,
         egress: egress.address_rules(),
         egress_rules: egress.rules().len(),
+        credentials: egress.credentials().to_vec(),
+        gateway_account: world.settings.gateway_account.clone(),
         fence: FencePlan {
             gateway: world.gateway.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             namespace: world.settings.namespace.clone(),
@@ -358,12 +364,13 @@ fn check_image(field: &str, image: &str, rules: &ImageRules) -> Result<(), Refus
 
 /// The sandbox's own rules and those of the policies it names.
 fn egress(world: &World, class: &SandboxClass) -> Result<Policy, Refusal> {
-    let asked = &world.sandbox.spec.egress;
-    Policy::effective(asked, &world.egress_policies, &[], &class.spec.egress, &world.cluster).map_err(|why| {
+    let found = &world.egress_policies;
+    Policy::effective(&world.sandbox, found, &[], &class.spec.egress, &world.cluster).map_err(|why| {
         let message = why.to_string();
         match why {
             Unfit::Missing(_) => Refusal::unresolved(Reason::PolicyNotFound, message),
             Unfit::Rejected(_) => Refusal::accepted(Reason::EgressRejected, message),
+            Unfit::Credential(_) => Refusal::accepted(Reason::InvalidSpec, message),
         }
     })
 }

@@ -12,6 +12,7 @@ use k8s_openapi::api::{
     core::v1::{Node, Pod, ResourceQuota},
     networking::v1::NetworkPolicy,
     node::v1::RuntimeClass,
+    rbac::v1::{Role, RoleBinding},
     scheduling::v1::PriorityClass,
 };
 
@@ -30,6 +31,8 @@ pub struct Settings {
     pub namespace: String,
     /// Where pods would find the API server, if that is known: a place that no sandbox may reach.
     pub api_server: Option<SocketAddr>,
+    /// The gateway's ServiceAccount in that namespace, if it may have the credentials of sandboxes.
+    pub gateway_account: Option<String>,
 }
 
 /// What was seen.
@@ -51,6 +54,8 @@ pub struct World {
     pub fence: Option<Arc<NetworkPolicy>>,
     /// The policy that opens this sandbox's address rules.
     pub cidr_policy: Option<Arc<NetworkPolicy>>,
+    /// What lets the gateway have this sandbox's credentials, and that it is the gateway.
+    pub credential_grant: (Option<Arc<Role>>, Option<Arc<RoleBinding>>),
     /// The EgressPolicies that the sandbox names, as far as they exist and can be read.
     pub egress_policies: Vec<Arc<EgressPolicy>>,
     /// What was asked for a sandbox of this name, and decided.

@@ -62,6 +62,8 @@ const WATCHED: &[(&str, Option<Label>)] = &[
     ("NetworkPolicy", None),
     ("EgressPolicy", None),
     ("EgressApproval", None),
+    ("Role", Some((names::MANAGED_BY_LABEL, Some(names::MANAGER)))),
+    ("RoleBinding", Some((names::MANAGED_BY_LABEL, Some(names::MANAGER)))),
     ("ResourceQuota", Some((names::MANAGED_BY_LABEL, Some(names::MANAGER)))),
     ("PriorityClass", Some((names::MANAGED_BY_LABEL, Some(names::MANAGER)))),
     ("RuntimeClass", None),
@@ -198,6 +200,16 @@ impl Caches {
                 fill(&mut self.writers.approvals, first, &changed, &gone);
                 let sandboxes = each.filter_map(|object| Concerned::approval(&parse(object)));
                 touched.sandboxes.extend(sandboxes);
+            }
+            "Role" => {
+                fill(&mut self.writers.roles, first, &changed, &gone);
+                let roles = each.map(|object| parse::<k8s_openapi::api::rbac::v1::Role>(object));
+                touched.sandboxes.extend(roles.filter_map(|role| Concerned::pod(&role)));
+            }
+            "RoleBinding" => {
+                fill(&mut self.writers.role_bindings, first, &changed, &gone);
+                let bindings = each.map(|object| parse::<k8s_openapi::api::rbac::v1::RoleBinding>(object));
+                touched.sandboxes.extend(bindings.filter_map(|binding| Concerned::pod(&binding)));
             }
             "ResourceQuota" => {
                 fill(&mut self.writers.quotas, first, &changed, &gone);

@@ -90,6 +90,7 @@ impl Driver {
             agent_image: fixtures::AGENT_IMAGE.into(),
             namespace: fixtures::SYSTEM_NAMESPACE.into(),
             api_server: Some("10.96.0.1:443".parse().unwrap()),
+            gateway_account: Some("glovebox-gateway".into()),
         };
         let cluster = ClusterRanges::new(["10.96.0.0/16".parse().unwrap()]);
         let context = Context::new(

@@ -43,6 +43,8 @@ pub static KINDS: &[Kind] = &[
     kind("glovebox.dev", "v1alpha1", "egresspolicies", "EgressPolicy", true, false),
     kind("glovebox.dev", "v1alpha1", "sandboxclasses", "SandboxClass", false, true),
     kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", true, false),
+    kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", true, false),
+    kind("rbac.authorization.k8s.io", "v1", "roles", "Role", true, false),
     kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", false, false),
     kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false, false),
 ];

@@ -35,6 +35,10 @@ const UNSEEN: &[(&str, &str, &[&str])] = &[
     ("node.k8s.io", "runtimeclasses", &["get"]),
     ("", "nodes", &["get"]),
     ("", "namespaces", &["get"]),
+    // Asked by the API server itself of whoever writes a Role that says more than he may, or binds one.
+    ("rbac.authorization.k8s.io", "roles", &["get", "bind", "escalate"]),
+    ("rbac.authorization.k8s.io", "rolebindings", &["get", "create"]),
+    ("rbac.authorization.k8s.io", "roles", &["create"]),
     // Asked by the API server itself, where OwnerReferencesPermissionEnforcement is on.
     ("glovebox.dev", "agentsandboxes/finalizers", &["update"]),
     ("glovebox.dev", "sandboxclasses/finalizers", &["update"]),

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use glovebox::gateway::ca::Ca;
 use hickory_proto::{
     op::{Message, Metadata, OpCode, ResponseCode},
     rr::{Name, RData, Record, RecordType, rdata::CNAME},
@@ -180,6 +181,18 @@ pub(crate) async fn echo(address: &str) -> (SocketAddr, Visits) {
         }
     });
     (address, visits)
+}
+
+/// An authority of an installation, and what trusts it.
+pub(crate) fn authority() -> (Ca, RootCertStore) {
+    let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, "glovebox test");
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.der().clone()).unwrap();
+    (Ca::from_pem(&certificate.pem(), &key.serialize_pem()).unwrap(), roots)
 }
 
 /// A certificate for some names, what trusts it, and the same as PEM.

@@ -13,7 +13,7 @@ use glovebox::{
     gateway::{
         Addresses, Listeners, Options, Parts,
         admit::Alarms,
-        ca::Ca,
+        broker::{self, NoSource},
         clock::Clock,
         config::{Timing, Transport, Upstream},
         directory::Directory,
@@ -130,6 +130,9 @@ pub(crate) struct Setup {
     pub(crate) dns_by_tls: bool,
     pub(crate) dns_untrusted: bool,
     pub(crate) max_connections: Option<u32>,
+    pub(crate) secrets: Arc<dyn broker::Source>,
+    /// What `secure.example` answers.
+    pub(crate) answer: &'static str,
 }
 
 impl Default for Setup {
@@ -143,19 +146,10 @@ impl Default for Setup {
             dns_by_tls: false,
             dns_untrusted: false,
             max_connections: None,
+            secrets: Arc::new(NoSource),
+            answer: ANSWER,
         }
     }
-}
-
-fn authority_of_our_own() -> (Ca, rustls::RootCertStore) {
-    let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    params.distinguished_name.push(rcgen::DnType::CommonName, "glovebox test");
-    let key = rcgen::KeyPair::generate().unwrap();
-    let certificate = params.self_signed(&key).unwrap();
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(certificate.der().clone()).unwrap();
-    (Ca::from_pem(&certificate.pem(), &key.serialize_pem()).unwrap(), roots)
 }
 
 impl World {
@@ -174,7 +168,7 @@ impl World {
         let (echo, echo_visits) = fakes::echo("127.1.0.1:0").await;
         let at_tls_port = |ip: &str| format!("{ip}:{}", tls.port());
         let (secure, good, secure_pem) =
-            fakes::https(&at_tls_port("127.1.0.3"), "secure.example", ANSWER).await;
+            fakes::https(&at_tls_port("127.1.0.3"), "secure.example", setup.answer).await;
         let (_, wrong, _) = fakes::https(&at_tls_port("127.1.0.4"), "another.example", ANSWER).await;
         let mut trusted = roots.clone();
         trusted.roots.extend(wrong.roots);
@@ -206,13 +200,14 @@ impl World {
         directory.insert(SANDBOX, &tenant);
         directory.load();
         let stop = CancellationToken::new();
-        let (ca, ca_roots) = authority_of_our_own();
+        let (ca, ca_roots) = fakes::authority();
         let parts = Parts {
             here: HERE,
             metrics: Arc::default(),
             directory: directory.clone(),
             checker: checker(),
             recorder: glovebox::audit::Recorder::none(),
+            secrets: setup.secrets,
             alarms: Arc::new(alarms.clone()),
             trust: Trust::of(trusted),
             ca: setup.ca.then_some(ca),
@@ -318,6 +313,7 @@ fn options(upstream: Upstream, tls_port: u16, http_port: u16, setup: &Setup) -> 
         own_ips: vec![],
         upstreams: vec![upstream],
         audit: glovebox::audit::AuditOptions::default(),
+        providers: broker::ProviderOptions::default(),
         cluster_cidrs: vec![],
         drain_seconds: setup.drain_seconds,
         max_connections: setup.max_connections,

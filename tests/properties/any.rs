@@ -329,6 +329,7 @@ prop_compose! {
             pod: slot,
             fence: None,
             cidr_policy: None,
+            credential_grant: (None, None),
             egress_policies: Vec::new(),
             approvals: Vec::new(),
             wanted: Vec::new(),
@@ -343,7 +344,7 @@ prop_compose! {
             last_use: last_use.map(|(at, asked)| LastUse { at: at.map(|at| serde_json::from_value(stamp(at)).unwrap()), asked }),
             seen: seen.map(|(severe, score)| Seen { severe, score, signs: vec!["a sign".into()] }),
             cluster: ClusterRanges::new(["10.96.0.0/16".parse().unwrap()]),
-            settings: Arc::new(Settings { agent_image: fixtures::AGENT_IMAGE.into(), namespace: fixtures::SYSTEM_NAMESPACE.into(), api_server: None }),
+            settings: Arc::new(Settings { agent_image: fixtures::AGENT_IMAGE.into(), namespace: fixtures::SYSTEM_NAMESPACE.into(), api_server: None, gateway_account: Some("glovebox-gateway".into()) }),
         }
     }
 }

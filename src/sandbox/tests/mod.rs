@@ -94,6 +94,7 @@ fn world(class: Value, sandbox: Value) -> World {
         pod: PodSlot::Free,
         fence: None,
         cidr_policy: None,
+        credential_grant: (None, None),
         egress_policies: Vec::new(),
         approvals: Vec::new(),
         wanted: Vec::new(),
@@ -112,6 +113,7 @@ fn world(class: Value, sandbox: Value) -> World {
             agent_image: "glovebox.dev/glovebox:1".into(),
             namespace: "glovebox-system".into(),
             api_server: Some("10.96.0.1:443".parse().unwrap()),
+            gateway_account: Some("glovebox-gateway".into()),
         }),
     }
 }

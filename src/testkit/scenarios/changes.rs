@@ -82,6 +82,39 @@ scenarios! {
         stage.stop().await;
     }
 
+    /// The gateway may have what a sandbox names, from before its pod until its end, and not what was taken away meanwhile.
+    async fn credentials_are_granted_for_a_life(stage) {
+        let key = |kind| Key::new(kind, NAMESPACE, "glovebox-credentials-s");
+        let one = |name: &str, secret: &str| json!({"name": name, "env": "API_KEY", "hosts": ["api.example.com"], "secretRef": {"name": secret, "key": "k"}});
+        let mut two = one("two", "other");
+        two["env"] = json!(null);
+        stage.begin(&fixtures::gvisor_class(), &with(gvisor("s"), &[("/spec/credentials", json!([one("one", "mine"), two]))]));
+        stage.stop().await;
+        stage.expect("s", "Running", "Running");
+        let role = stage.driver.get(&key("Role")).unwrap();
+        assert_eq!(role["rules"], json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine", "other"], "verbs": ["get"]}]));
+        let binding = stage.driver.get(&key("RoleBinding")).unwrap();
+        assert_eq!(binding["subjects"], json!([{"kind": "ServiceAccount", "name": "glovebox-gateway", "namespace": fixtures::SYSTEM_NAMESPACE}]));
+        let pod = stage.driver.get(&fixtures::pod_key("s")).unwrap();
+        let env = pod["spec"]["containers"][0]["env"].as_array().unwrap().clone();
+        let value = env.iter().find(|one| one["name"] == "API_KEY").unwrap()["value"].as_str().unwrap().to_owned();
+        assert!(value.starts_with("glovebox-placeholder-"), "{value}");
+        // Somebody widens it: it is put right.
+        stage.driver.edit(&key("Role"), |role| role["rules"][0]["resourceNames"] = json!(["mine", "other", "more"]));
+        stage.stop().await;
+        assert_eq!(stage.driver.get(&key("Role")).unwrap()["rules"], role["rules"]);
+        stage.driver.edit(&sandbox_key("s"), |sandbox| drop(sandbox["spec"]["credentials"].as_array_mut().unwrap().pop()));
+        stage.stop().await;
+        assert_eq!(stage.driver.get(&key("Role")).unwrap()["rules"][0]["resourceNames"], json!(["mine"]));
+        stage.driver.edit(&fixtures::pod_key("s"), |pod| pod["status"]["phase"] = json!("Succeeded"));
+        stage.stop().await;
+        assert!(stage.driver.get(&sandbox_key("s")).is_some(), "its result can still be read");
+        stage.gone(&key("Role"));
+        stage.gone(&key("RoleBinding"));
+        stage.driver.delete(&sandbox_key("s"));
+        stage.stop().await;
+    }
+
     /// The user gives it less time; the pod's own deadline follows.
     async fn ttl_lowered_live(stage) {
         stage.begin(&fixtures::gvisor_class(), &gvisor("s"));

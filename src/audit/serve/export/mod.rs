@@ -2,22 +2,25 @@
 //!
 //! Must never hold up the writer, and never go on behind an entry that was not taken.
 
-mod send;
 mod shape;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::Context as _;
-use axum::http::Uri;
+use anyhow::{Context as _, ensure};
+use axum::{body::Bytes, http::Uri};
 use tokio::sync::watch;
 
-use self::{send::Way, shape::Shape};
+use self::shape::Shape;
 use super::read;
-use crate::audit::{
-    directory::Directory,
-    entry::Entry,
-    walk::{SEGMENT_ENTRIES, entries, place, segment_of},
-    writer::Committed,
+use crate::{
+    audit::{
+        directory::Directory,
+        entry::Entry,
+        printable,
+        walk::{SEGMENT_ENTRIES, entries, place, segment_of},
+        writer::Committed,
+    },
+    post::Target,
 };
 
 /// Most entries at once.
@@ -60,9 +63,9 @@ impl ExportOptions {
         let mut all = Vec::new();
         for (shape, url, token) in wanted {
             if let Some(url) = url {
-                let way = Way::new(url.clone(), token.clone(), self.export_ca.clone());
-                let way = way.with_context(|| format!("--export-{}", shape.as_str()))?;
-                all.push(Collector { shape, way, lag: Arc::default() });
+                let target = Target::new(url.clone(), token.clone(), self.export_ca.clone());
+                let target = target.with_context(|| format!("--export-{}", shape.as_str()))?;
+                all.push(Collector { shape, target, lag: Arc::default() });
             }
         }
         Ok(all)
@@ -72,7 +75,7 @@ impl ExportOptions {
 /// One that takes records.
 pub(super) struct Collector {
     shape: Shape,
-    way: Way,
+    target: Target,
     /// How many entries it has not taken.
     lag: Arc<std::sync::atomic::AtomicU64>,
 }
@@ -124,10 +127,18 @@ impl Collector {
         }
     }
 
+    /// Sends a batch; it is taken if the answer says so.
+    async fn send(&self, body: Bytes) -> anyhow::Result<()> {
+        let said = self.target.post(None, body).await?;
+        let words = printable(&String::from_utf8_lossy(&said.body), 200);
+        ensure!(said.status.is_success(), "status {}: {words}", said.status);
+        Ok(())
+    }
+
     async fn until_taken(&self, entries: &[Entry]) {
         let body = self.shape.body(entries);
         let mut pause = RETRY.0;
-        while let Err(error) = self.way.send(body.clone()).await {
+        while let Err(error) = self.send(body.clone()).await {
             let (collector, error) = (self.shape.as_str(), format!("{error:#}"));
             tracing::warn!(
                 collector,

@@ -1,14 +1,17 @@
-//! One request to a collector, over a connection of its own: batches are few, and nothing that hangs outlives its time.
+//! One POST to somebody whom the installation names, over a connection of its own: such requests are few, and nothing that hangs outlives
+//! its time.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use axum::{
     body::{Body, Bytes},
-    http::{HeaderValue, Request, Uri, header, uri::Scheme},
+    http::{HeaderValue, Request, StatusCode, Uri, header, uri::Scheme},
 };
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Service;
+use kube::{Api, Client};
 use rustls::pki_types::ServerName;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -17,15 +20,16 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::{audit::printable, trust::Trust};
+use crate::trust::Trust;
 
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How much of an answer is read.
 const MOST_ANSWER: usize = 64 * 1024;
 
-/// How a collector is reached.
-pub(super) struct Way {
+/// Somebody who takes POSTs.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
     url: Uri,
     host: String,
     port: u16,
@@ -34,8 +38,20 @@ pub(super) struct Way {
     ca: Option<PathBuf>,
 }
 
-impl Way {
-    pub(super) fn new(url: Uri, token: Option<PathBuf>, ca: Option<PathBuf>) -> anyhow::Result<Self> {
+/// What was answered.
+pub(crate) struct Said {
+    /// The status.
+    pub(crate) status: StatusCode,
+    /// As much of the body as is read; empty if that is not all.
+    pub(crate) body: Bytes,
+}
+
+impl Target {
+    /// At this URL. The token's file, and that of whom to trust, are read again for each request.
+    ///
+    /// # Errors
+    /// What is wrong with any of the three.
+    pub(crate) fn new(url: Uri, token: Option<PathBuf>, ca: Option<PathBuf>) -> anyhow::Result<Self> {
         let tls = match url.scheme() {
             Some(scheme) if *scheme == Scheme::HTTPS => true,
             Some(scheme) if *scheme == Scheme::HTTP => false,
@@ -52,10 +68,10 @@ impl Way {
             "without TLS whoever sees the network could read the token; use https://"
         );
         let port = url.port_u16().unwrap_or(if tls { 443 } else { 80 });
-        let way = Self { url, host, port, tls, token, ca };
-        way.trust()?;
-        way.authorization()?;
-        Ok(way)
+        let target = Self { url, host, port, tls, token, ca };
+        target.trust()?;
+        target.authorization()?;
+        Ok(target)
     }
 
     fn trust(&self) -> anyhow::Result<Trust> {
@@ -73,10 +89,17 @@ impl Way {
         Ok(Some(value))
     }
 
-    /// Sends a batch; it is taken if the answer says so.
-    pub(super) async fn send(&self, body: Bytes) -> anyhow::Result<()> {
+    /// Sends JSON. Where there is a client, the host of a Service is asked of the API server.
+    ///
+    /// # Errors
+    /// When there was no answer in time.
+    pub(crate) async fn post(&self, services: Option<&Client>, body: Bytes) -> anyhow::Result<Said> {
         let sent = async {
-            let tcp = TcpStream::connect((self.host.as_str(), self.port)).await.context("connect")?;
+            let address = match services {
+                Some(client) => address(client, &self.host).await?,
+                None => self.host.clone(),
+            };
+            let tcp = TcpStream::connect((address.as_str(), self.port)).await.context("connect")?;
             if !self.tls {
                 return self.exchange(tcp, body).await;
             }
@@ -92,7 +115,7 @@ impl Way {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         body: Bytes,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Said> {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         let path = self.url.path_and_query().map_or("/", |path| path.as_str());
@@ -106,10 +129,21 @@ impl Way {
         }
         let answer = sender.send_request(request.body(Body::from(body))?).await?;
         let status = answer.status();
-        if status.is_success() {
-            return Ok(());
-        }
-        let said = axum::body::to_bytes(Body::new(answer.into_body()), MOST_ANSWER).await.unwrap_or_default();
-        bail!("status {status}: {}", printable(&String::from_utf8_lossy(&said), 200));
+        let body = axum::body::to_bytes(Body::new(answer.into_body()), MOST_ANSWER).await.unwrap_or_default();
+        Ok(Said { status, body })
     }
+}
+
+/// The address of a Service by its name in the cluster, NAME.NAMESPACE.svc, or the host as it is: not every role asks the cluster's name
+/// servers.
+///
+/// # Errors
+/// When there is no such Service, or it has no address of its own.
+pub(crate) async fn address(client: &Client, host: &str) -> anyhow::Result<String> {
+    let parts: Vec<&str> = host.split('.').collect();
+    let [name, namespace, "svc"] = parts.as_slice() else { return Ok(host.to_owned()) };
+    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+    let service = services.get(name).await.with_context(|| format!("Service {namespace}/{name}"))?;
+    let address = service.spec.and_then(|spec| spec.cluster_ip).filter(|address| address != "None");
+    address.with_context(|| format!("Service {namespace}/{name} has no address of its own"))
 }

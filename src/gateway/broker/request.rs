@@ -1,0 +1,111 @@
+//! One request: what it may not carry, and what is put into it.
+
+use std::sync::Arc;
+
+use super::{Redactor, Secret, foreign};
+use crate::{
+    audit::NotRecorded,
+    gateway::{
+        admit::{Authorized, Dialled, Visit},
+        evidence,
+        flow::Asked,
+        head::Request,
+        reason::{Refusal, Trouble},
+    },
+    policy::{Credential, Policy, Wire},
+};
+
+/// An answer that is compressed, or comes in parts that the client chooses, could not be looked through.
+const READABLE: (&str, &[u8]) = ("Accept-Encoding", b"identity");
+const PARTS: [&str; 2] = ["Range", "If-Range"];
+
+/// Whether a request that is for this place gets the credential.
+fn fits(credential: &Credential, asked: &Asked) -> bool {
+    match (asked.destination.name(), &asked.request) {
+        (Some(host), Some((method, path))) => {
+            asked.wire == Wire::Opened && credential.fits(host, asked.port, method, path)
+        }
+        _ => false,
+    }
+}
+
+/// Looks for credentials where they do not belong, before there is a verdict: what stands for one must not even be asked with.
+///
+/// # Errors
+/// The refusal, not recorded yet.
+pub(in crate::gateway) fn examine(visit: &Visit, asked: &Asked, request: &Request) -> Result<(), Refusal> {
+    let terms = visit.tenant.terms();
+    for credential in terms.policy.credentials() {
+        let fits = fits(credential, asked);
+        // Who gives back what it was asked with would give back the secret.
+        let echo = fits && request.method == "TRACE";
+        if (fits && !echo) || !(echo || foreign::holds(request, &credential.placeholder)) {
+            continue;
+        }
+        let there = asked.destination.name().is_some_and(|host| credential.is_for(host));
+        let trouble = if there { Trouble::CredentialMisplaced } else { Trouble::CredentialElsewhere };
+        let words = Some(format!("credential {:?}", credential.name).into());
+        return Err(Refusal { words, ..Refusal::about(trouble, asked) });
+    }
+    Ok(())
+}
+
+/// Looks for credentials of the workload's own, where the rule that allowed the request wants none.
+///
+/// # Errors
+/// The refusal, not recorded yet.
+pub(in crate::gateway) fn own(authorized: &Authorized, request: &Request) -> Result<(), Refusal> {
+    let (policy, asked) = (authorized.policy(), authorized.asked());
+    let placeholders: Vec<&str> = fitting(policy, asked).map(|credential| &*credential.placeholder).collect();
+    if authorized.requires_brokered() && foreign::is_foreign(request, &placeholders) {
+        let rule = Some(authorized.rule().clone());
+        return Err(Refusal { rule, ..Refusal::about(Trouble::CredentialForeign, asked) });
+    }
+    Ok(())
+}
+
+fn fitting<'p>(policy: &'p Policy, asked: &'p Asked) -> impl Iterator<Item = &'p Credential> {
+    policy.credentials().iter().filter(move |credential| fits(credential, asked))
+}
+
+/// Puts the credentials that are for this request into it, on the record. The other side has proven who it is. What takes them out of
+/// its answer comes back; nothing if there were none.
+///
+/// # Errors
+/// The refusal, not recorded yet: without its credential the request does not go out.
+pub(in crate::gateway) async fn add(
+    visit: &Visit,
+    dialled: &Dialled<'_>,
+    request: &mut Request,
+) -> Result<Option<Redactor>, Refusal> {
+    let (policy, asked) = (visit.tenant.terms().policy.clone(), dialled.asked());
+    let mut added: Vec<(&str, Arc<Secret>)> = Vec::new();
+    for credential in fitting(&policy, asked) {
+        let (field, prefix) = (credential.spec.header.as_str(), credential.spec.prefix());
+        // Of several for one field, the first.
+        if added.iter().any(|(there, _)| foreign::same_field(there, field)) {
+            continue;
+        }
+        let (gateway, tenant) = (&visit.gateway, &visit.tenant);
+        let secret =
+            tenant.purse.secret(gateway.secrets.as_ref(), &tenant.identity, credential, gateway.clock);
+        let secret = secret.await.map_err(|why| {
+            let words = Some(format!("credential {:?}: {why}", credential.name).into());
+            Refusal { words, ..Refusal::about(Trouble::CredentialUnavailable, asked) }
+        })?;
+        evidence::credential_used(visit, dialled, credential)
+            .await
+            .map_err(|NotRecorded| Refusal::about(Trouble::NotRecorded, asked))?;
+        gateway.metrics.credential();
+        request.remove(|name| foreign::same_field(name, field));
+        request.push(field, [prefix.as_bytes(), secret.bytes()].concat());
+        added.push((field, secret));
+    }
+    if added.is_empty() {
+        return Ok(None);
+    }
+    request.remove(|name| foreign::same_field(name, READABLE.0));
+    request.remove(|name| PARTS.iter().any(|part| foreign::same_field(name, part)));
+    request.push(READABLE.0, READABLE.1.to_vec());
+    Ok(Some(Redactor::new(added.iter().map(|(_, secret)| secret.as_ref()))))
+}
