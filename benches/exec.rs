@@ -9,6 +9,8 @@
 mod cluster;
 #[path = "common/ended.rs"]
 mod ended;
+#[path = "exec/recorded.rs"]
+mod recorded;
 #[path = "exec/report.rs"]
 mod report;
 #[path = "common/usage.rs"]
@@ -70,6 +72,7 @@ async fn measure(bench: &Bench) -> Result<Rows> {
         }
     }
     rows.used = Usage::read(ROLE).since(&before);
+    rows.recorded = recorded::Recorded::measure(bench).await?;
     Ok(rows)
 }
 

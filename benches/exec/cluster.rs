@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use glovebox::api::{AgentSandbox, SandboxClass};
 use k8s_openapi::api::{
+    apps::v1::Deployment,
     authentication::v1::TokenRequest,
     core::v1::{ConfigMap, Namespace, Pod, Service, ServiceAccount},
     rbac::v1::{Role, RoleBinding},
@@ -131,6 +132,12 @@ impl Bench {
         }
         Api::<SandboxClass>::all(self.client.clone()).delete(NAME, &DeleteParams::background()).await?;
         Ok(())
+    }
+
+    /// Where the session is deployed, and its name there.
+    pub(super) fn session(&self) -> (Api<Deployment>, &'static str) {
+        let host = self.facts["host"].as_str().unwrap_or_default();
+        (Api::namespaced(self.client.clone(), host.split('.').nth(1).unwrap_or_default()), "glovebox-session")
     }
 
     /// What the client has to know to make so many calls.

@@ -5,12 +5,14 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use serde_json::json;
 
-use crate::usage::Usage;
+use crate::{recorded::Recorded, usage::Usage};
 
 /// Most that the median call may take above the process's own start: the design's bound.
 const ABOVE: Duration = Duration::from_millis(5);
 /// How many times lower than the API server's the median must be: the design's bound.
 const LOWER: f64 = 5.0;
+/// How much more CPU a call may take the session if it is on the record.
+const RECORDED: f64 = 1.10;
 
 /// All measurements.
 #[derive(Debug, Default)]
@@ -19,6 +21,7 @@ pub(super) struct Rows {
     pub(super) session: Vec<Duration>,
     pub(super) api_server: Vec<Duration>,
     pub(super) used: Usage,
+    pub(super) recorded: Recorded,
 }
 
 impl Rows {
@@ -61,16 +64,51 @@ impl Rows {
             "bench": "exec", "row": "bounds", "above_start_ms": above, "above_start_bound_ms": ms(ABOVE), "times_lower": lower,
             "times_lower_bound": LOWER, "cpu_ms_per_call": found.then_some(each), "resident_bytes": found.then_some(resident),
         }));
+        let recorded = self.recorded.report();
+        lines.push(json!({"bench": "exec", "row": "recorded", "cpu_ratio": recorded, "bound": RECORDED}));
         for line in lines {
             println!("{line}");
         }
         if above > ms(ABOVE) {
             bail!("a call takes {above:.2} ms above the process's own start, the bound is {} ms", ms(ABOVE));
         }
+        if let Some(ratio) = recorded.filter(|ratio| *ratio > RECORDED) {
+            bail!(
+                "a recorded call takes {ratio:.2} times the CPU of one that is not, the bound is {RECORDED}"
+            );
+        }
         if lower < LOWER {
             bail!("a call is {lower:.2} times faster than through the API server, the bound is {LOWER}");
         }
         Ok(())
+    }
+}
+
+impl Recorded {
+    /// The CPU of a recorded call to that of one that is not, of the turn in the middle each.
+    fn report(&self) -> Option<f64> {
+        let middle = |turns: &[Duration]| {
+            let mut sorted = turns.to_vec();
+            sorted.sort_unstable();
+            sorted.get(sorted.len() / 2).copied()
+        };
+        let (Some(on), Some(off)) = (middle(&self.on), middle(&self.off)) else {
+            println!(
+                "the record's cost was not measured: the session records nothing, or is not on this machine"
+            );
+            return None;
+        };
+        let ratio = on.as_secs_f64() / off.as_secs_f64();
+        println!(
+            "{:<32} {:>8.3} {:>8.3}   of {:?} and {:?}",
+            "CPU ms recorded, not recorded",
+            ms(on),
+            ms(off),
+            self.on,
+            self.off
+        );
+        println!("{:<32} {ratio:>8.2}   bound {RECORDED}", "recorded to not, times");
+        Some(ratio)
     }
 }
 

@@ -50,6 +50,12 @@ acts! {
     SandboxRefused = (6002, 99, Controller),
     /// What it did looks like an attack.
     SandboxSuspected = (2004, 1, Controller),
+    /// A class was made, changed or deleted.
+    ClassChanged = (3004, 3, Controller),
+    /// An EgressPolicy was made, changed or deleted.
+    PolicyChanged = (3004, 3, Controller),
+    /// What a sandbox asks for was changed while it lived.
+    SandboxChanged = (3004, 3, Controller),
     /// A person is asked whether a destination may be reached.
     EgressAsked = (6003, 1, Controller),
     /// What a person said of it, or that it is over.

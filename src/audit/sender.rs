@@ -1,7 +1,14 @@
 //! Hands a producer's records over to the trail, in their order and each once, over one connection. What is not taken is offered
 //! again until it is.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail};
 use axum::{
@@ -12,6 +19,11 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use kube::Client;
+use prometheus_client::{
+    encoding::text,
+    metrics::{counter::Counter, gauge::Gauge},
+    registry::Registry,
+};
 use rustls::pki_types::ServerName;
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
@@ -147,6 +159,23 @@ impl Recorder {
             return Ok(());
         }
         self.before(&Record { message: Some("is about to be done".to_owned()), ..record() }).await
+    }
+
+    /// A role's metrics, and with them what waits for the trail and what was lost.
+    #[must_use]
+    pub fn measured(&self, mut text: String) -> String {
+        let Some(spool) = &self.spool else { return text };
+        let (waiting, lost) = spool.figures();
+        let (gauge, counter) = (Gauge::<i64, AtomicI64>::default(), Counter::<u64, AtomicU64>::default());
+        gauge.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        counter.inc_by(lost);
+        let mut registry = Registry::with_prefix("glovebox_records");
+        registry.register("waiting", "Records that the trail has not taken yet", gauge);
+        registry.register("lost", "Records that found no room while the trail took none", counter);
+        text.truncate(text.trim_end_matches("# EOF\n").len());
+        // Writing to a String can't fail.
+        let _ = text::encode(&mut text, &registry);
+        text
     }
 
     /// Waits until the trail has all of it, for as long as a process that ends can wait.
@@ -300,6 +329,23 @@ mod tests {
         none.say(never);
         assert_eq!(none.before_if_closed(never).await, Ok(()));
         none.finish().await;
+    }
+
+    #[test]
+    fn what_waits_and_what_was_lost_is_measured() {
+        let own = "glovebox_own_total 1\n# EOF\n";
+        assert_eq!(Recorder::none().measured(own.into()), own);
+        let recorder = Recorder::of(Arc::default(), false);
+        recorder.say(|| Record::new(super::super::Act::CallStarted, 0));
+        let text = recorder.measured(own.into());
+        let has = |line: &str| text.contains(&format!("{line}\n"));
+        assert!(
+            has("glovebox_own_total 1")
+                && has("glovebox_records_waiting 1")
+                && has("glovebox_records_lost_total 0"),
+            "{text}"
+        );
+        assert!(text.matches("# EOF").count() == 1 && text.ends_with("# EOF\n"), "{text}");
     }
 
     #[tokio::test(start_paused = true)]

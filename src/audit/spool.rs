@@ -53,6 +53,8 @@ struct Queue {
     /// Of those that have some.
     by: HashMap<Arc<str>, usize>,
     lost: HashMap<Option<Arc<str>>, Lost>,
+    /// Since the process started.
+    ever_lost: u64,
 }
 
 #[derive(Debug)]
@@ -92,6 +94,7 @@ impl Queue {
     }
 
     fn lose(&mut self, who: Option<Arc<str>>, sandbox: Option<Subject>) {
+        self.ever_lost += 1;
         let known = self.lost.contains_key(&who) || self.lost.len() < MOST_LOSERS;
         let (who, sandbox) = if known { (who, sandbox) } else { (None, None) };
         self.lost.entry(who).or_insert(Lost { count: 0, sandbox }).count += 1;
@@ -114,6 +117,12 @@ impl Queue {
 impl Spool {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many records wait, and how many found no room since the process started.
+    pub(super) fn figures(&self) -> (u64, u64) {
+        let queue = self.lock();
+        (queue.waiting.len() as u64, queue.ever_lost)
     }
 
     /// Says something, and goes on.
@@ -265,6 +274,7 @@ mod tests {
         };
         assert_eq!((lost.len(), lost[0].sandbox.as_ref().unwrap().uid.as_str()), (1, "flood"));
         assert_eq!(said("flood") + lost[0].count.unwrap(), 50_000, "each is there, or is counted");
+        assert_eq!(spool.figures().1, lost[0].count.unwrap());
         assert_eq!((0..100).map(|n| said(&format!("quiet-{n}"))).sum::<u64>(), 100);
         spool.done(taken);
         let queue = spool.lock();

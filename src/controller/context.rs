@@ -23,8 +23,8 @@ use kube::{
 use tokio::sync::watch;
 
 use super::{
-    authority::Authority, call_keys::CallKeys, error::ApplyError, events::Storyteller, idle::Idle,
-    named::Named, seats::Seats, suspects::Suspects,
+    authority::Authority, call_keys::CallKeys, changes::Changes, error::ApplyError, events::Storyteller,
+    idle::Idle, named::Named, seats::Seats, suspects::Suspects,
 };
 use crate::{
     api::{AgentSandbox, AgentSandboxStatus, EgressApproval, EgressPolicy, SandboxClass},
@@ -54,6 +54,11 @@ impl Filled {
     /// The store of this kind was filled.
     pub(super) fn fill(&self, kind: &'static str) {
         self.0.send_if_modified(|filled| filled.insert(kind));
+    }
+
+    /// Whether the store of this kind was filled once.
+    pub(super) fn has(&self, kind: &str) -> bool {
+        self.0.borrow().contains(kind)
     }
 
     async fn all(&self, kinds: usize) {
@@ -155,6 +160,8 @@ pub struct Context {
     pub(super) idle: Idle,
     /// What looks like an attack.
     pub(super) suspects: Suspects,
+    /// What is known of classes and policies, so that a change of theirs is told once.
+    pub(super) changes: Changes,
     /// Ranges that the installation names as the cluster's own.
     pub cluster: ClusterRanges,
     /// Counters.
@@ -195,6 +202,7 @@ impl Context {
             call_keys: Arc::default(),
             idle: Idle::default(),
             suspects: Suspects::default(),
+            changes: Changes::default(),
             cluster,
             metrics,
             recorder: Recorder::none(),

@@ -43,10 +43,19 @@ pub(super) fn made(context: &Context, world: &World, plan: &Plan) {
 /// What changed from one status to the next, if it is worth a record.
 pub(super) fn changed(context: &Context, sandbox: &AgentSandbox, new: &AgentSandboxStatus) {
     if context.recorder.is_on() {
-        for record in suspected(sandbox, new).into_iter().chain(news(sandbox, new)) {
+        let records = [edited(sandbox, new), suspected(sandbox, new), news(sandbox, new)];
+        for record in records.into_iter().flatten() {
             context.recorder.say(|| record);
         }
     }
+}
+
+/// What it asks for is something else than when its status was written last.
+fn edited(sandbox: &AgentSandbox, new: &AgentSandboxStatus) -> Option<Record> {
+    let before = sandbox.status.as_ref()?.observed_generation?;
+    let message = format!("spec generation {}", new.observed_generation.filter(|now| *now != before)?);
+    let record = Record { message: Some(message), ..Record::new(Act::SandboxChanged, now()) };
+    Some(record.about(about::subject(sandbox)))
 }
 
 /// What becomes of a sandbox that came to be suspected, or of which more becomes than before.

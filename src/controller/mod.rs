@@ -7,6 +7,7 @@ mod approvals;
 mod authority;
 mod call_keys;
 mod canary;
+mod changes;
 mod class;
 pub mod cleanup;
 mod context;

@@ -30,7 +30,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    class,
+    changes, class,
     context::{Context, Guarded, Stores, Writers},
     files::Files,
     idle::Idle,
@@ -116,11 +116,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let listener = TcpListener::bind(options.listen)
         .await
         .with_context(|| format!("can't listen on {}", options.listen))?;
-    let counted = metrics.clone();
+    let (counted, said) = (metrics.clone(), recorder.clone());
     let server = tokio::spawn(http::serve(
         listener,
         health.clone(),
-        move || counted.render(),
+        move || said.measured(counted.render()),
         Router::new(),
         stop.clone(),
     ));
@@ -267,7 +267,7 @@ fn sandbox_controller(
     let concerned = || all.clone();
     let (by_policy, by_quota, by_runtime) = (concerned(), concerned(), concerned());
     let (by_priority, by_namespace, by_class) = (concerned(), concerned(), concerned());
-    let (by_rules, by_service) = (concerned(), concerned());
+    let (by_rules, by_service, told) = (concerned(), concerned(), context.clone());
     let main = watches::stream::<AgentSandbox>(context, kubernetes::all(), sandboxes);
     Controller::for_stream(main, context.stores.sandboxes.clone())
         .with_config(controller::Config::default().concurrency(concurrency))
@@ -276,6 +276,7 @@ fn sandbox_controller(
             by_policy.policy(&policy)
         })
         .watches_stream(watches::stream(context, kubernetes::all(), around.egress_policies), move |policy| {
+            changes::policy(&told, &policy);
             by_rules.egress_policy(&policy)
         })
         .watches_stream(watches::stream(context, kubernetes::all(), around.approvals), |approval| {
@@ -320,8 +321,10 @@ fn class_controller(
     also: UnboundedSender<Guarded<SandboxClass>>,
     stop: &CancellationToken,
 ) -> impl Future<Output = ()> + Send + use<> {
+    let told = context.clone();
     let main = watches::stream::<SandboxClass>(context, kubernetes::all(), classes).inspect(move |class| {
         if let Ok(class) = class {
+            changes::class(&told, class);
             // The receiver lives as long as the controllers: there is nobody to tell after that.
             let _ = also.unbounded_send(class.clone());
         }

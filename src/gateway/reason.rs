@@ -60,7 +60,7 @@ troubles! {
     CredentialMisplaced S 403 "the host gets this credential, and not at this port, path, protocol or method" "spec.credentials of the AgentSandbox says where it is added",
     CredentialForeign C 403 "the request brings a credential of its own, and the rule lets through brokered ones alone" "leave it out, or send what stands for the credential; the gateway adds what spec.credentials names",
     CredentialUnavailable N 503 "the credential of this request can't be had, or is not fit to be sent" "whoever made the sandbox sees to its Secret; try again later",
-    AnswerEncoded S 502 "the host compressed its answer though it was asked not to, so that it can't be searched for the credential" "the host must answer as Accept-Encoding: identity asks",
+    AnswerEncoded S 502 "the host compressed its answer, which can't be searched for the credential that it was given" "the host must answer as Accept-Encoding: identity asks",
     NotRecorded N 503 "nothing may be done that is not on the record, and the audit trail can't be reached" "try again later; whoever owns the installation sees to its audit trail",
     Asked S 403 "no egress rule names this host, and whether it may be reached was asked" "whoever may approve sees it by glovebox approvals list",
     AskedInVain S 403 "no egress rule names this host, and a person said that it may not be reached" "the EgressApproval says who decided, and why",

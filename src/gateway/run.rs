@@ -293,7 +293,7 @@ fn spawn_admin(
     let counted = gateway.clone();
     let render = move || {
         let (connections, pipes) = (counted.connections.now(), counted.pipes.now());
-        counted.metrics.render(&counted.directory, connections, pipes)
+        counted.recorder.measured(counted.metrics.render(&counted.directory, connections, pipes))
     };
     let asked = gateway.clone();
     let told = gateway.directory.clone();

@@ -221,7 +221,12 @@ fn spawn_admin(
     let (counted, places) = (app.clone(), places.clone());
     let render = move || {
         let connections = (most as usize).saturating_sub(places.available_permits());
-        counted.metrics.render(connections, counted.buffered.taken(), counted.runner.directory.len())
+        let runner = &counted.runner;
+        runner.recorder.measured(counted.metrics.render(
+            connections,
+            counted.buffered.taken(),
+            runner.directory.len(),
+        ))
     };
     let uses = app.runner.uses.clone();
     let told = uses.clone();
