@@ -48,8 +48,10 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     until_none(&sandboxes, watcher::Config::default(), deadline).await?;
     until_none(&pods, watcher::Config::default().labels(names::SANDBOX_LABEL), deadline).await?;
     let ours = ListParams::default().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGER));
-    delete_each::<RoleBinding>(&Api::all(client.clone()), &client, &ours).await?;
-    delete_each::<Role>(&Api::all(client.clone()), &client, &ours).await?;
+    // Anybody may have given our label to a Role of his own, which we may not touch.
+    let grant = |name: &str| name.starts_with(names::CREDENTIALS);
+    delete_some::<RoleBinding>(&Api::all(client.clone()), &client, &ours, grant).await?;
+    delete_some::<Role>(&Api::all(client.clone()), &client, &ours, grant).await?;
     delete_each::<NetworkPolicy>(&Api::all(client.clone()), &client, &ours).await?;
     delete_each::<ResourceQuota>(&Api::all(client.clone()), &client, &ours).await?;
     delete_each::<PriorityClass>(&Api::all(client.clone()), &client, &ours).await
@@ -60,14 +62,25 @@ trait Kind: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send
 impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static> Kind for K {}
 
 async fn delete_each<K: Kind>(all: &Api<K>, client: &Client, params: &ListParams) -> anyhow::Result<()> {
+    delete_some(all, client, params, |_| true).await
+}
+
+async fn delete_some<K: Kind>(
+    all: &Api<K>,
+    client: &Client,
+    params: &ListParams,
+    which: impl Fn(&str) -> bool,
+) -> anyhow::Result<()> {
     let kind = K::kind(&());
     let found = match all.list_metadata(params).await {
         // Not even the definition is there: nothing to delete.
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
         found => found.with_context(|| format!("can't list {kind}"))?,
     };
-    for object in &found.items {
+    let mut count = 0;
+    for object in found.items.iter().filter(|object| which(&object.name_any())) {
         let name = object.name_any();
+        count += 1;
         let request = kube::core::Request::new(K::url_path(&(), object.namespace().as_deref()))
             .delete(&name, &DeleteParams::background())
             .with_context(|| format!("can't delete {kind} {name}"))?;
@@ -76,8 +89,8 @@ async fn delete_each<K: Kind>(all: &Api<K>, client: &Client, params: &ListParams
             answer => drop(answer.with_context(|| format!("can't delete {kind} {name}"))?),
         }
     }
-    if !found.items.is_empty() {
-        tracing::info!(%kind, count = found.items.len(), "deleted");
+    if count > 0 {
+        tracing::info!(%kind, count, "deleted");
     }
     Ok(())
 }

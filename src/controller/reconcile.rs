@@ -52,8 +52,8 @@ pub async fn reconcile(
         tell(&context, &world, plan, &mut next, None, now).await?;
         act(&context, &world, plan, &next.step, now).await
     };
-    // What ended needs nothing any more, though its object stays for a while.
-    if matches!(next.state, State::Ended(_) | State::Over { .. }) {
+    let ended = matches!(next.state, State::Ended(_) | State::Over { .. });
+    if ended || sandbox::credentials::is_over(&world, plan.is_ok()) {
         apply::revoke(&context, &world).await?;
     }
     acted?;

@@ -239,10 +239,11 @@ impl Directory {
         self.tenants().iter().map(|tenant| tenant.open_flows()).sum()
     }
 
-    /// Closes flows whose rule has ended. To be called every half second or so.
+    /// Closes flows whose rule has ended, and forgets secrets that nobody uses. To be called every half second or so.
     pub fn expire(&self, now: Timestamp) {
         for tenant in self.tenants() {
             let _ = tenant.expire(now);
+            tenant.sweep();
         }
     }
 

@@ -272,11 +272,19 @@ impl Answer {
         self.status == 101
     }
 
-    /// Whether the body is written in a code that would have to be undone to be read.
+    /// Whether all of what follows is there to be read: in no code that would have to be undone, and not a part that the client chose.
     #[must_use]
-    pub fn is_encoded(&self) -> bool {
-        let coded = |value: &[u8]| !(value.is_empty() || value.eq_ignore_ascii_case(b"identity"));
-        self.fields.iter().any(|(name, value)| name.eq_ignore_ascii_case("content-encoding") && coded(value))
+    pub fn is_searchable(&self) -> bool {
+        if self.framing == Some(Framing::Length(0)) {
+            return !self.switches();
+        }
+        let hides = |(name, value): &(String, Vec<u8>)| match &*name.to_ascii_lowercase() {
+            "content-encoding" => !(value.is_empty() || value.eq_ignore_ascii_case(b"identity")),
+            "content-range" => true,
+            "content-type" => value.to_ascii_lowercase().starts_with(b"multipart/byteranges"),
+            _ => false,
+        };
+        self.status != 206 && !self.fields.iter().any(hides)
     }
 
     /// The head for the client.

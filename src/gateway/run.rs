@@ -16,7 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     admit::{Alarms, Gateway, LogAlarms},
-    broker::{Kubernetes, Providers, Source},
+    broker::{Kubernetes, NoSource, Providers, Source},
     ca::Ca,
     clock::Clock,
     config::{Options, Timing},
@@ -71,9 +71,14 @@ pub async fn run(mut options: Options) -> anyhow::Result<()> {
     let ca = renew::Files::of(&options).map(|files| files.authority()).transpose()?;
     let recorder = Recorder::start(&options.audit, &client)?;
     let providers = Providers::new(&options.providers)?;
+    let secrets: Arc<dyn Source> = if options.providers.broker_credentials {
+        Arc::new(Kubernetes::new(client.clone(), providers))
+    } else {
+        Arc::new(NoSource)
+    };
     let parts = Parts {
         recorder: recorder.clone(),
-        secrets: Arc::new(Kubernetes::new(client.clone(), providers)),
+        secrets,
         here,
         directory: Arc::default(),
         checker: checker(own),

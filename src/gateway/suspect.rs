@@ -225,6 +225,8 @@ fn weight(reason: Reason) -> Option<Weight> {
                 | Trouble::AskedInVain
                 | Trouble::Untrusted
                 | Trouble::AnswerMalformed
+                | Trouble::AnswerEncoded
+                | Trouble::CredentialDoubtful
                 | Trouble::TooManyAliases
                 | Trouble::NoUsableAddress
                 | Trouble::UploadSpent,

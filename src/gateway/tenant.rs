@@ -257,6 +257,11 @@ impl Tenant {
         }
     }
 
+    /// Forgets secrets that nobody uses.
+    pub(super) fn sweep(&self) {
+        self.purse.sweep(self.clock.now());
+    }
+
     /// It is gone, or the gateway is: all flows end, and none begins.
     pub fn end(&self, cause: Cause) {
         self.flows.end(cause);

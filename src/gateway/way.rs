@@ -27,30 +27,32 @@ pub(super) struct Way<'a, W> {
 /// A body on its way through a redactor. Chunks are cut anew: where they were cut may be within what is taken out.
 struct Redacted<'a> {
     redactor: &'a mut Redactor,
-    clean: Vec<u8>,
+    carried: Vec<u8>,
 }
 
 impl Out for Redacted<'_> {
     fn frame(&mut self, _: &[u8]) {}
 
     fn payload(&mut self, bytes: &[u8]) {
-        self.redactor.push(bytes, &mut self.clean);
+        self.carried.extend_from_slice(bytes);
     }
 }
 
 impl Redacted<'_> {
     /// What is clean by now, in a frame of its own.
-    fn framed(mut self, framing: Framing, done: bool) -> Vec<u8> {
+    fn framed(self, framing: Framing, done: bool) -> Vec<u8> {
+        let mut clean = Vec::with_capacity(self.carried.len());
+        self.redactor.push(&self.carried, &mut clean);
         if done {
-            self.redactor.finish(&mut self.clean);
+            self.redactor.finish(&mut clean);
         }
         if framing != Framing::Chunked {
-            return self.clean;
+            return clean;
         }
-        let mut out = Vec::with_capacity(self.clean.len() + 32);
-        if !self.clean.is_empty() {
-            out.extend(format!("{:x}\r\n", self.clean.len()).into_bytes());
-            out.extend(self.clean);
+        let mut out = Vec::with_capacity(clean.len() + 32);
+        if !clean.is_empty() {
+            out.extend(format!("{:x}\r\n", clean.len()).into_bytes());
+            out.extend(clean);
             out.extend(b"\r\n");
         }
         out.extend(if done { b"0\r\n\r\n".as_slice() } else { b"" });
@@ -90,7 +92,7 @@ impl<W: AsyncWrite + Unpin> Way<'_, W> {
                     out
                 }
                 Some(redactor) => {
-                    let mut out = Redacted { redactor, clean: Vec::new() };
+                    let mut out = Redacted { redactor, carried: Vec::new() };
                     body.feed(&more, &mut out).map_err(|_| Cause::Malformed)?;
                     out.framed(framing, body.is_done())
                 }
@@ -119,7 +121,7 @@ impl<W: AsyncWrite + Unpin> Way<'_, W> {
                 continue;
             };
             bytes = bytes.split_off(length);
-            if self.redactor.is_some() && head.is_encoded() {
+            if self.redactor.is_some() && !head.interim() && !head.is_searchable() {
                 return Err(Cause::Encoded);
             }
             *answered |= !head.interim();

@@ -93,7 +93,7 @@ pub(super) async fn exchange(
     rest: &[u8],
     expected: &Expected<'_>,
 ) {
-    let words = match reach(visit, &request, expected).await {
+    let words = match reach(visit, &mut request, expected).await {
         Err(refusal) => answer(visit.entry, &refusal),
         Ok((upstream, dialled)) => match expected {
             Expected::Opened(host, _, connector) => match seal(visit, host, connector, upstream).await {
@@ -118,7 +118,7 @@ pub(super) async fn exchange(
 /// The verdict on a request, and a socket.
 async fn reach<'v>(
     visit: &'v Visit,
-    request: &Request,
+    request: &mut Request,
     expected: &Expected<'_>,
 ) -> Result<(TcpStream, Dialled<'v>), Refusal> {
     let refuse = |refusal| visit.refuse(refusal);

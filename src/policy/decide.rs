@@ -73,10 +73,19 @@ impl Policy {
         let rules = level.rules().filter(|rule| rule.protocol == first.protocol);
         let permits = |rule: &&Rule| rule.http.as_ref().is_none_or(|http| http.permits(method, path));
         // Of those that permit it, one that lets no credential of the workload's through goes first.
-        if let Some(rule) = rules.filter(permits).min_by_key(|rule| !rule.require_brokered) {
+        let (mut found, mut unclear) = (None::<&Rule>, false);
+        for rule in rules {
+            if permits(&rule) && found.is_none_or(|found| rule.require_brokered && !found.require_brokered) {
+                found = Some(rule);
+            }
+            // What one server reads as a place of such a rule is not let through by another one.
+            unclear |=
+                rule.require_brokered && rule.http.as_ref().is_some_and(|http| http.is_ambiguous(path));
+        }
+        if let Some(rule) = found.filter(|rule| rule.require_brokered || !unclear) {
             return Verdict::Allow(rule);
         }
-        let ambiguous = first.http.as_ref().is_some_and(|http| http.is_ambiguous(path));
+        let ambiguous = unclear || first.http.as_ref().is_some_and(|http| http.is_ambiguous(path));
         let reason = if ambiguous { DenyReason::AmbiguousPath } else { DenyReason::RequestNotAllowed };
         Verdict::Deny(Denial::by(reason, first))
     }

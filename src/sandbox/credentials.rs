@@ -10,9 +10,9 @@ use k8s_openapi::{
 use kube::Resource as _;
 
 use super::{
-    names,
+    lifecycle, names,
     plan::{Plan, Refusal},
-    world::Settings,
+    world::{Settings, World},
 };
 use crate::{
     api::Reason,
@@ -49,6 +49,18 @@ fn rules(credentials: &[Credential]) -> Vec<PolicyRule> {
         .into_iter()
         .flatten()
         .collect()
+}
+
+/// Whether what was granted has to go, whatever else is to be done: the sandbox has ended or goes, nothing is brokered any more, or it is
+/// more than the sandbox names, and no plan will put it right.
+#[must_use]
+pub fn is_over(world: &World, planned: bool) -> bool {
+    let sandbox = &world.sandbox;
+    let ended = lifecycle::is_finished(sandbox) || sandbox.metadata.deletion_timestamp.is_some();
+    let named = || Credential::of(sandbox).map(|all| rules(&all)).unwrap_or_default();
+    let granted = world.credential_grant.0.as_ref().and_then(|role| role.rules.clone());
+    let other = || !planned && granted.is_some_and(|granted| granted != named());
+    ended || world.settings.gateway_account.is_none() || other()
 }
 
 fn meta(plan: &Plan) -> ObjectMeta {

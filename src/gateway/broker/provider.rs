@@ -20,9 +20,12 @@ const SPENT: u32 = 80;
 /// Who is asked for secrets.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ProviderOptions {
+    /// Add credentials that sandboxes name to their requests. Without it such requests are refused.
+    #[arg(long)]
+    pub broker_credentials: bool,
     /// A provider that sandboxes may name: NAME=URL, with https, or http on this pod's own loopback. The host of a Service,
     /// NAME.NAMESPACE.svc, is asked of the API server. Repeatable.
-    #[arg(long = "credential-provider", value_name = "NAME=URL")]
+    #[arg(long = "credential-provider", value_name = "NAME=URL", requires = "broker_credentials")]
     pub credential_providers: Vec<Named>,
     /// Token that shows providers who asks, sent as Authorization: Bearer. Read again for each request.
     #[arg(long, value_name = "FILE", requires = "credential_providers")]

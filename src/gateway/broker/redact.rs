@@ -1,25 +1,20 @@
-//! Takes a secret out of what a server answers, in the forms in which one is given back by accident, however the answer is split.
+//! Takes secrets out of what a server answers, in the forms in which one is given back by accident, however the answer is split.
 //!
 //! Each byte becomes one asterisk, so that lengths stay. A server that means to give its client the secret can always do so, in a form
 //! that nobody knows: the hosts of a credential must be ones to trust with it.
 
-use base64::{
-    Engine as _, prelude::BASE64_STANDARD, prelude::BASE64_STANDARD_NO_PAD, prelude::BASE64_URL_SAFE_NO_PAD,
-};
-use memchr::memmem;
-use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use aho_corasick::{AhoCorasick, BuildError};
 use zeroize::Zeroizing;
 
-use super::Secret;
+use super::{Secret, forms};
 
 /// What is written in place of each byte.
 const IN_PLACE: u8 = b'*';
-/// A part that is shorter is no secret of its own.
-const LEAST_PART: usize = 8;
 
 /// Takes secrets out of one answer.
 pub struct Redactor {
-    forms: Vec<Zeroizing<Vec<u8>>>,
+    finder: AhoCorasick,
+    forms: Vec<Form>,
     /// What may be the beginning of a form, with what of it was part of one already.
     held: Zeroizing<Vec<u8>>,
     covered: Vec<bool>,
@@ -27,20 +22,13 @@ pub struct Redactor {
 
 impl Redactor {
     /// For the secrets that went out.
-    #[must_use]
-    pub fn new<'s>(secrets: impl IntoIterator<Item = &'s Secret>) -> Self {
-        let mut forms = Vec::new();
-        for secret in secrets {
-            add_forms(&mut forms, secret.bytes());
-            // User and password, as Basic has them.
-            let Ok(decoded) = BASE64_STANDARD.decode(secret.bytes()) else { continue };
-            let decoded = Zeroizing::new(decoded);
-            if let Some(colon) = decoded.iter().position(|byte| *byte == b':') {
-                add_forms(&mut forms, &decoded);
-                add_forms(&mut forms, decoded.get(colon + 1..).unwrap_or_default());
-            }
-        }
-        Self { forms, held: Zeroizing::default(), covered: Vec::new() }
+    ///
+    /// # Errors
+    /// When they are too much to be searched for.
+    pub fn new<'s>(secrets: impl IntoIterator<Item = &'s Secret>) -> Result<Self, BuildError> {
+        let forms: Vec<Form> = forms::of(secrets).into_iter().map(Form::new).collect();
+        let finder = AhoCorasick::new(forms.iter().map(|form| form.bytes.as_slice()))?;
+        Ok(Self { finder, forms, held: Zeroizing::default(), covered: Vec::new() })
     }
 
     /// Takes it out of a text that is whole. Nothing may be held.
@@ -55,17 +43,17 @@ impl Redactor {
     pub fn push(&mut self, more: &[u8], clean: &mut Vec<u8>) {
         self.held.extend_from_slice(more);
         self.covered.resize(self.held.len(), false);
-        for form in &self.forms {
-            let finder = memmem::Finder::new(form.as_slice());
-            let mut from = 0;
-            // Those that overlap, too.
-            while let Some(at) = self.held.get(from..).and_then(|rest| finder.find(rest)) {
-                let begin = from + at;
-                self.covered.iter_mut().skip(begin).take(form.len()).for_each(|covered| *covered = true);
-                from = begin + 1;
+        // They come by their ends, so that from the last end backwards each byte has to be covered once.
+        let mut covered_from = self.held.len();
+        let mut found: Vec<_> = self.finder.find_overlapping_iter(self.held.as_slice()).collect();
+        while let Some(one) = found.pop() {
+            let end = one.end().min(covered_from);
+            if let Some(covered) = self.covered.get_mut(one.start()..end) {
+                covered.fill(true);
+                covered_from = one.start();
             }
         }
-        let beginnings = self.forms.iter().map(|form| beginning(&self.held, form));
+        let beginnings = self.forms.iter().map(|form| form.beginning(&self.held));
         let kept = beginnings.max().unwrap_or_default();
         self.give(self.held.len() - kept, clean);
     }
@@ -84,34 +72,40 @@ impl Redactor {
     }
 }
 
-/// How much of the end of `text` is the beginning of `form`, and not all of it.
-fn beginning(text: &[u8], form: &[u8]) -> usize {
-    let most = form.len().saturating_sub(1).min(text.len());
-    (1..=most)
-        .rev()
-        .find(|length| text.ends_with(form.get(..*length).unwrap_or_default()))
-        .unwrap_or_default()
+/// A form, and what is still good of it where the next byte is another one (Knuth, Morris and Pratt): for each of its beginnings the
+/// longest that is also its end.
+struct Form {
+    bytes: Zeroizing<Vec<u8>>,
+    borders: Vec<usize>,
 }
 
-/// A secret as it is, in a URL, in JSON and in base64.
-fn add_forms(forms: &mut Vec<Zeroizing<Vec<u8>>>, secret: &[u8]) {
-    if secret.len() < LEAST_PART {
-        return;
-    }
-    let mut add = |form: Vec<u8>| {
-        let form = Zeroizing::new(form);
-        if form.len() >= LEAST_PART && !forms.contains(&form) {
-            forms.push(form);
+impl Form {
+    fn new(bytes: Zeroizing<Vec<u8>>) -> Self {
+        let mut form = Self { borders: vec![0; bytes.len()], bytes };
+        let mut border = 0;
+        for at in 1..form.bytes.len() {
+            border = form.next(border, form.bytes.get(at).copied());
+            if let Some(slot) = form.borders.get_mut(at) {
+                *slot = border;
+            }
         }
-    };
-    add(secret.to_vec());
-    add(percent_encode(secret, NON_ALPHANUMERIC).to_string().into_bytes());
-    let quoted = serde_json::to_string(&String::from_utf8_lossy(secret)).unwrap_or_default();
-    add(quoted.trim_matches('"').as_bytes().to_vec());
-    // In whole groups: what stands behind it changes the last.
-    let groups = secret.get(..secret.len() / 3 * 3).unwrap_or_default();
-    add(BASE64_STANDARD_NO_PAD.encode(groups).into_bytes());
-    add(BASE64_URL_SAFE_NO_PAD.encode(groups).into_bytes());
+        form
+    }
+
+    /// How much of its beginning stands before the next place, if so much did and this byte comes.
+    fn next(&self, mut length: usize, byte: Option<u8>) -> usize {
+        while length > 0 && self.bytes.get(length).copied() != byte {
+            length = self.borders.get(length - 1).copied().unwrap_or_default();
+        }
+        length + usize::from(self.bytes.get(length).copied() == byte)
+    }
+
+    /// How much of the end of `text` is its beginning, and not all of it.
+    fn beginning(&self, text: &[u8]) -> usize {
+        let most = self.bytes.len().saturating_sub(1).min(text.len());
+        let end = text.get(text.len() - most..).unwrap_or_default();
+        end.iter().fold(0, |length, byte| self.next(length, Some(*byte)))
+    }
 }
 
 #[cfg(test)]
@@ -119,10 +113,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const SECRET: &[u8] = b"sk-abcabc-12/3\"4";
-
     fn redacted(secret: &[u8], parts: &[&[u8]]) -> Vec<u8> {
-        let mut redactor = Redactor::new([&Secret::new(secret.to_vec()).unwrap()]);
+        let mut redactor = Redactor::new([&Secret::new(secret.to_vec()).unwrap()]).unwrap();
         let mut clean = Vec::new();
         for part in parts {
             redactor.push(part, &mut clean);
@@ -132,38 +124,26 @@ mod tests {
     }
 
     #[test]
-    fn each_form_is_taken_out_and_nothing_else() {
-        let text = String::from_utf8_lossy(SECRET).into_owned();
-        let stars = |count: usize| "*".repeat(count);
-        for form in [
-            text.clone(),
-            "sk%2Dabcabc%2D12%2F3%224".into(),
-            "sk-abcabc-12/3\\\"4".into(),
-            BASE64_STANDARD_NO_PAD.encode(&SECRET[..15]),
-        ] {
-            let said = redacted(SECRET, &[format!("a {form} b {form}").as_bytes()]);
-            let length = form.len();
-            assert_eq!(
-                String::from_utf8(said).unwrap(),
-                format!("a {} b {}", stars(length), stars(length)),
-                "{form}"
-            );
-        }
-        let innocent = b"sk-abcabc-12/3 sk-abcabc sk-abcabc-12/3\"";
-        assert_eq!(redacted(SECRET, &[innocent]), innocent);
-        let basic = BASE64_STANDARD.encode("user:correct horse");
-        assert_eq!(redacted(basic.as_bytes(), &[b"is it correct horse?"]), b"is it *************?");
+    fn it_is_taken_out_and_nothing_else() {
+        assert_eq!(redacted(b"sk-abcabc", &[b"a sk-abcabc b sk-ab", b"cabc"]), b"a ********* b *********");
+        let innocent = b"sk-abcab sk-abc sk-abcab\"";
+        assert_eq!(redacted(b"sk-abcabc", &[innocent]), innocent);
     }
 
     #[test]
     fn what_overlaps_is_taken_out_as_well() {
         assert_eq!(redacted(b"abababab", &[b"xababababababx"]), b"x************x");
         assert_eq!(redacted(b"abababab", &[b"xabab", b"abab", b"ababx"]), b"x************x");
+        let one = Secret::new(b"bbbbbbbb".to_vec()).unwrap();
+        let two = Secret::new(b"aabbbbbbbbcc".to_vec()).unwrap();
+        let mut text = b"x aabbbbbbbbcc bbbbbbbb".to_vec();
+        Redactor::new([&one, &two]).unwrap().whole(&mut text);
+        assert_eq!(text, b"x ************ ********");
     }
 
     #[test]
     fn nothing_is_held_that_can_not_become_the_secret() {
-        let mut redactor = Redactor::new([&Secret::new(SECRET.to_vec()).unwrap()]);
+        let mut redactor = Redactor::new([&Secret::new(b"sk-abcabc".to_vec()).unwrap()]).unwrap();
         let mut clean = Vec::new();
         redactor.push(b"data: hello\n\n", &mut clean);
         assert_eq!(clean, b"data: hello\n\n");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Redactor, Secret, foreign};
+use super::{Redactor, Secret, foreign, foreign::Foreign};
 use crate::{
     audit::NotRecorded,
     gateway::{
@@ -15,9 +15,12 @@ use crate::{
     policy::{Credential, Policy, Wire},
 };
 
-/// An answer that is compressed, or comes in parts that the client chooses, could not be looked through.
+/// An answer that is compressed could not be searched.
 const READABLE: (&str, &[u8]) = ("Accept-Encoding", b"identity");
-const PARTS: [&str; 2] = ["Range", "If-Range"];
+/// A part of one that the client chooses could be searched in vain: servers know more fields for it than the standard's.
+const PART: &str = "range";
+/// What a server keeps with its client. The client may be given another's.
+const COOKIE: &str = "Cookie";
 
 /// Whether a request that is for this place gets the credential.
 fn fits(credential: &Credential, asked: &Asked) -> bool {
@@ -37,8 +40,8 @@ pub(in crate::gateway) fn examine(visit: &Visit, asked: &Asked, request: &Reques
     let terms = visit.tenant.terms();
     for credential in terms.policy.credentials() {
         let fits = fits(credential, asked);
-        // Who gives back what it was asked with would give back the secret.
-        let echo = fits && request.method == "TRACE";
+        // Who gives back what it was asked with would give back the secret; and what is in a WebSocket can't be searched.
+        let echo = fits && (request.method == "TRACE" || request.websocket);
         if (fits && !echo) || !(echo || foreign::holds(request, &credential.placeholder)) {
             continue;
         }
@@ -50,18 +53,26 @@ pub(in crate::gateway) fn examine(visit: &Visit, asked: &Asked, request: &Reques
     Ok(())
 }
 
-/// Looks for credentials of the workload's own, where the rule that allowed the request wants none.
+/// Looks for credentials of the workload's own, where the rule that allowed the request wants none. Cookies go, since honest clients
+/// give back what they were given.
 ///
 /// # Errors
 /// The refusal, not recorded yet.
-pub(in crate::gateway) fn own(authorized: &Authorized, request: &Request) -> Result<(), Refusal> {
-    let (policy, asked) = (authorized.policy(), authorized.asked());
-    let placeholders: Vec<&str> = fitting(policy, asked).map(|credential| &*credential.placeholder).collect();
-    if authorized.requires_brokered() && foreign::is_foreign(request, &placeholders) {
-        let rule = Some(authorized.rule().clone());
-        return Err(Refusal { rule, ..Refusal::about(Trouble::CredentialForeign, asked) });
+pub(in crate::gateway) fn own(authorized: &Authorized, request: &mut Request) -> Result<(), Refusal> {
+    if !authorized.requires_brokered() {
+        return Ok(());
     }
-    Ok(())
+    request.remove(|name| foreign::same_field(name, COOKIE));
+    let (policy, asked) = (authorized.policy(), authorized.asked());
+    let (placeholders, fields): (Vec<&str>, Vec<&str>) =
+        fitting(policy, asked).map(|one| (&*one.placeholder, one.spec.header.as_str())).unzip();
+    let trouble = match foreign::foreign(request, &placeholders, &fields) {
+        None => return Ok(()),
+        Some(Foreign::Perhaps) => Trouble::CredentialDoubtful,
+        Some(Foreign::Surely) => Trouble::CredentialForeign,
+    };
+    let rule = Some(authorized.rule().clone());
+    Err(Refusal { rule, ..Refusal::about(trouble, asked) })
 }
 
 fn fitting<'p>(policy: &'p Policy, asked: &'p Asked) -> impl Iterator<Item = &'p Credential> {
@@ -105,7 +116,11 @@ pub(in crate::gateway) async fn add(
         return Ok(None);
     }
     request.remove(|name| foreign::same_field(name, READABLE.0));
-    request.remove(|name| PARTS.iter().any(|part| foreign::same_field(name, part)));
+    request.remove(|name| name.to_ascii_lowercase().ends_with(PART));
     request.push(READABLE.0, READABLE.1.to_vec());
-    Ok(Some(Redactor::new(added.iter().map(|(_, secret)| secret.as_ref()))))
+    let redactor = Redactor::new(added.iter().map(|(_, secret)| secret.as_ref()));
+    redactor.map(Some).map_err(|_| {
+        let words = Some("the credentials of this request are too much to be searched for".into());
+        Refusal { words, ..Refusal::about(Trouble::CredentialUnavailable, asked) }
+    })
 }

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use futures::{FutureExt as _, future::BoxFuture};
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -20,7 +21,7 @@ use super::{Providers, Secret};
 use crate::{
     api::{KeyRef, ServiceAccountToken},
     gateway::tenant::Identity,
-    policy::Credential,
+    policy::{Credential, Host},
 };
 
 /// How long what a Secret holds is used without looking again: a secret that is changed or taken away counts within that.
@@ -32,6 +33,10 @@ const TRIES: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(250);
 /// Of a token's time, how much is used before another one is made.
 const SPENT: u32 = 80;
+/// Annotation of a Secret: the hosts that it may be sent to, by their full names, with commas between them.
+const HOSTS: &str = "glovebox.dev/hosts";
+/// Where the kubelet keeps the token by which this process is known, which names the API server.
+const OWN_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 /// A token is not used in the last seconds of its time.
 const MARGIN: Duration = Duration::from_secs(30);
 
@@ -71,7 +76,7 @@ pub struct NoSource;
 
 impl Source for NoSource {
     fn fetch<'a>(&'a self, _: &'a Identity, _: &'a Credential) -> BoxFuture<'a, Result<Fetched, Lack>> {
-        std::future::ready(Err(Lack::Gone("this gateway has no secrets".into()))).boxed()
+        std::future::ready(Err(Lack::Gone("this installation brokers none".into()))).boxed()
     }
 }
 
@@ -79,19 +84,26 @@ impl Source for NoSource {
 pub struct Kubernetes {
     client: Client,
     providers: Providers,
+    /// Whom tokens for the API server are for.
+    own: Vec<String>,
 }
 
 impl Kubernetes {
     /// By this client, and these.
     #[must_use]
-    pub const fn new(client: Client, providers: Providers) -> Self {
-        Self { client, providers }
+    pub fn new(client: Client, providers: Providers) -> Self {
+        let token = std::fs::read_to_string(OWN_TOKEN).unwrap_or_default();
+        Self { client, providers, own: audiences(&token) }
     }
 
-    async fn secret(&self, namespace: &str, key: &KeyRef) -> Result<Fetched, Lack> {
+    async fn secret(&self, namespace: &str, key: &KeyRef, credential: &Credential) -> Result<Fetched, Lack> {
         let api: Api<SecretObject> = Api::namespaced(self.client.clone(), namespace);
         let what = format!("Secret {:?}", key.name);
         let mut object = granted(&what, || api.get(&key.name)).await?;
+        let bound = object.metadata.annotations.as_ref().and_then(|all| all.get(HOSTS));
+        if let Some(other) = bound.and_then(|bound| beside(bound, credential)) {
+            return Err(Lack::Gone(format!("{what} is not for {other}, by its annotation {HOSTS}")));
+        }
         let value = object.data.as_mut().and_then(|data| data.remove(&key.key));
         let value = value.ok_or_else(|| Lack::Gone(format!("{what} has no key {:?}", key.key)))?;
         let secret =
@@ -102,6 +114,13 @@ impl Kubernetes {
     async fn token(&self, namespace: &str, token: &ServiceAccountToken) -> Result<Fetched, Lack> {
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let what = format!("token of ServiceAccount {:?}", token.name);
+        if self.own.contains(&token.audience) {
+            let why = format!(
+                "{what}: {:?} is this cluster's own API server, for which none is brokered",
+                token.audience
+            );
+            return Err(Lack::Gone(why));
+        }
         let request = TokenRequest {
             metadata: ObjectMeta::default(),
             spec: TokenRequestSpec {
@@ -131,7 +150,7 @@ impl Source for Kubernetes {
         let spec = &credential.spec;
         async move {
             match (&spec.secret_ref, &spec.service_account_token, &spec.provider) {
-                (Some(key), _, _) => self.secret(&who.namespace, key).await,
+                (Some(key), _, _) => self.secret(&who.namespace, key, credential).await,
                 (_, Some(token), _) => self.token(&who.namespace, token).await,
                 (_, _, Some(provider)) => self.providers.ask(&self.client, who, credential, provider).await,
                 _ => Err(Lack::Gone("nothing says where it is".into())),
@@ -166,5 +185,35 @@ where
             }),
             Ok(Err(_)) | Err(_) => Err(Lack::Away(format!("{what}: the API server does not answer"))),
         };
+    }
+}
+
+/// A host of the credential that is not among those that its Secret is bound to.
+fn beside<'c>(bound: &str, credential: &'c Credential) -> Option<&'c str> {
+    let bound: Vec<Host> = bound.split(',').filter_map(|host| host.trim().parse().ok()).collect();
+    credential.hosts().iter().find(|host| !bound.contains(host)).map(Host::as_str)
+}
+
+/// Whom a token is for and who made it: what the API server takes its own to be.
+fn audiences(token: &str) -> Vec<String> {
+    let claims = token.split('.').nth(1).and_then(|part| BASE64_URL_SAFE_NO_PAD.decode(part).ok());
+    let claims: serde_json::Value =
+        claims.and_then(|claims| serde_json::from_slice(&claims).ok()).unwrap_or_default();
+    let many = claims["aud"].as_array().cloned().unwrap_or_default();
+    let all = many.iter().chain([&claims["aud"], &claims["iss"]]);
+    all.filter_map(|one| one.as_str().map(ToOwned::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_of_the_api_server_are_known_by_our_own() {
+        let token = |claims: &str| format!("x.{}.y", BASE64_URL_SAFE_NO_PAD.encode(claims));
+        let own = audiences(&token(r#"{"aud": ["https://api.cluster", "k8s"], "iss": "https://issuer"}"#));
+        assert_eq!(own, ["https://api.cluster", "k8s", "https://issuer"]);
+        assert_eq!(audiences(&token(r#"{"aud": "one"}"#)), ["one"]);
+        assert!(audiences("").is_empty() && audiences("a.b.c").is_empty());
     }
 }

@@ -73,9 +73,15 @@ fn number(text: &[u8]) -> Result<u64, HeadError> {
     text.parse().map_err(|_| HeadError::Framing)
 }
 
-/// Fields that end here: RFC 9110 section 7.6.1, and what a proxy says of itself or of whom it serves.
+/// Fields that end here: RFC 9110 section 7.6.1, what a proxy says of itself or of whom it serves, and what would have a server answer
+/// another request than was judged.
 fn is_between_hops(name: &str) -> bool {
-    matches!(name, "keep-alive" | "te" | "trailer" | "http2-settings" | "forwarded" | "via" | "x-real-ip")
+    let name = &*name.replace('_', "-");
+    let ends = ["keep-alive", "te", "trailer", "http2-settings", "forwarded", "via", "x-real-ip"];
+    let other =
+        ["x-original-url", "x-rewrite-url", "x-http-method", "x-http-method-override", "x-method-override"];
+    ends.contains(&name)
+        || other.contains(&name)
         || name.starts_with("proxy-")
         || name.starts_with("x-forwarded-")
 }
