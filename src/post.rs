@@ -1,12 +1,12 @@
-//! One POST to somebody whom the installation names, over a connection of its own: such requests are few, and nothing that hangs outlives
-//! its time.
+//! One request to somebody whom the installation names, over a connection of its own: such requests are few, and nothing that hangs
+//! outlives its time.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use axum::{
     body::{Body, Bytes},
-    http::{HeaderValue, Request, StatusCode, Uri, header, uri::Scheme},
+    http::{HeaderValue, Request, StatusCode, Uri, header, request::Builder, uri::Scheme},
 };
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How much of an answer is read.
 const MOST_ANSWER: usize = 64 * 1024;
 
-/// Somebody who takes POSTs.
+/// Somebody who takes requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     url: Uri,
@@ -89,11 +89,32 @@ impl Target {
         Ok(Some(value))
     }
 
-    /// Sends JSON. Where there is a client, the host of a Service is asked of the API server.
+    /// Sends JSON to the URL. Where there is a client, the host of a Service is asked of the API server.
     ///
     /// # Errors
     /// When there was no answer in time.
     pub(crate) async fn post(&self, services: Option<&Client>, body: Bytes) -> anyhow::Result<Said> {
+        let path = self.url.path_and_query().map_or("/", |path| path.as_str());
+        let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+        if let Some(token) = self.authorization()? {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        self.send(services, request, body).await
+    }
+
+    /// Sends a request whose target is a path.
+    ///
+    /// # Errors
+    /// As [`Self::post`].
+    pub(crate) async fn send(
+        &self,
+        services: Option<&Client>,
+        request: Builder,
+        body: Bytes,
+    ) -> anyhow::Result<Said> {
+        let authority = self.url.authority().map_or(self.host.as_str(), |authority| authority.as_str());
+        let request = request.header(header::HOST, authority).header(header::CONNECTION, "close");
+        let request = request.body(Body::from(body))?;
         let sent = async {
             let address = match services {
                 Some(client) => address(client, &self.host).await?,
@@ -101,37 +122,27 @@ impl Target {
             };
             let tcp = TcpStream::connect((address.as_str(), self.port)).await.context("connect")?;
             if !self.tls {
-                return self.exchange(tcp, body).await;
+                return exchange(tcp, request).await;
             }
             let config = self.trust()?.client(&[])?;
             let name = ServerName::try_from(self.host.clone()).context("the host is no name")?;
             let tls = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.context("TLS")?;
-            self.exchange(tls, body).await
+            exchange(tls, request).await
         };
         timeout(PATIENCE, sent).await.context("no answer in time")?
     }
+}
 
-    async fn exchange(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        body: Bytes,
-    ) -> anyhow::Result<Said> {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
-        let path = self.url.path_and_query().map_or("/", |path| path.as_str());
-        let authority = self.url.authority().map_or(self.host.as_str(), |authority| authority.as_str());
-        let mut request = Request::post(path)
-            .header(header::HOST, authority)
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::CONNECTION, "close");
-        if let Some(token) = self.authorization()? {
-            request = request.header(header::AUTHORIZATION, token);
-        }
-        let answer = sender.send_request(request.body(Body::from(body))?).await?;
-        let status = answer.status();
-        let body = axum::body::to_bytes(Body::new(answer.into_body()), MOST_ANSWER).await.unwrap_or_default();
-        Ok(Said { status, body })
-    }
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Body>,
+) -> anyhow::Result<Said> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let answer = sender.send_request(request).await?;
+    let status = answer.status();
+    let body = axum::body::to_bytes(Body::new(answer.into_body()), MOST_ANSWER).await.unwrap_or_default();
+    Ok(Said { status, body })
 }
 
 /// The address of a Service by its name in the cluster, NAME.NAMESPACE.svc, or the host as it is: not every role asks the cluster's name

@@ -121,6 +121,6 @@ pub struct ProviderRef {
 
     /// What it is told besides whose sandbox it is.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 16), extend("additionalProperties" = {"type": "string", "maxLength": 512}))]
+    #[schemars(extend("maxProperties" = 16, "additionalProperties" = {"type": "string", "maxLength": 512}))]
     pub parameters: BTreeMap<String, String>,
 }

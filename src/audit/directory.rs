@@ -143,12 +143,28 @@ impl Directory {
         text.lines().map(|line| unhex(line).ok_or_else(|| io::Error::other("a line is no hash"))).collect()
     }
 
-    /// The bytes of a segment.
+    /// The bytes of a segment. Where it is in pieces, as a store keeps it, each is named by its first entry.
     ///
     /// # Errors
     /// When it can't be read.
     pub fn read(&self, first: u64) -> io::Result<Vec<u8>> {
-        fs::read(self.file(&segment_name(first)))
+        let mut bytes = fs::read(self.file(&segment_name(first)))?;
+        let mut next = first + entries(&bytes).count() as u64;
+        while next > first && next < first + SEGMENT_ENTRIES {
+            match fs::read(self.file(&segment_name(next))) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                more => {
+                    let more = more?;
+                    let count = entries(&more).count() as u64;
+                    bytes.extend(more);
+                    if count == 0 {
+                        break;
+                    }
+                    next += count;
+                }
+            }
+        }
+        Ok(bytes)
     }
 
     /// Goes through all of it. `each` is shown every line that is good. `kept` are checkpoints that somebody kept: what they vouched

@@ -372,7 +372,7 @@ async fn reconcile_now(
 ) -> Result<controller::Action, super::ApplyError> {
     context.stores.ready().await;
     let started = std::time::Instant::now();
-    let done = reconcile::reconcile(sandbox, context.clone(), Timestamp::now()).await;
+    let done = Box::pin(reconcile::reconcile(sandbox, context.clone(), Timestamp::now())).await;
     context.metrics.reconciled(started.elapsed());
     done.map(controller::Action::requeue)
 }

@@ -59,7 +59,7 @@ troubles! {
     CredentialElsewhere C 403 "what stands for a credential was sent to a host that it is not for" "spec.credentials of the AgentSandbox says which hosts get it",
     CredentialMisplaced S 403 "the host gets this credential, and not at this port, path, protocol or method" "spec.credentials of the AgentSandbox says where it is added",
     CredentialForeign C 403 "the request brings a credential of its own, and the rule lets through brokered ones alone" "leave it out, or send what stands for the credential; the gateway adds what spec.credentials names",
-    CredentialDoubtful S 403 "the request brings what may be a credential of its own, and the rule lets through brokered ones alone" "leave it out; if it is none, the rule should not say requireBrokered",
+    CredentialDoubtful S 403 "the request brings what may be a credential of its own, and its rule lets through brokered ones" "leave it out; if it is none, the rule should not say requireBrokered",
     CredentialUnavailable N 503 "the credential of this request can't be had, or is not fit to be sent" "whoever made the sandbox sees to its Secret; try again later",
     AnswerEncoded S 502 "the host compressed its answer, or sent a part of it, which can't be searched for the credential" "the host must answer as Accept-Encoding: identity asks, and with all of it",
     NotRecorded N 503 "nothing may be done that is not on the record, and the audit trail can't be reached" "try again later; whoever owns the installation sees to its audit trail",

@@ -95,22 +95,24 @@ pub(super) async fn exchange(
 ) {
     let words = match reach(visit, &mut request, expected).await {
         Err(refusal) => answer(visit.entry, &refusal),
-        Ok((upstream, dialled)) => match expected {
-            Expected::Opened(host, _, connector) => match seal(visit, host, connector, upstream).await {
-                Ok(upstream) => match broker::add(visit, &dialled, &mut request).await {
-                    Ok(redactor) => {
-                        let sent = Sent::new(&request, &dialled, rest);
-                        carry(visit, &mut client, upstream, dialled, &sent, redactor).await
-                    }
-                    Err(refusal) => answer(visit.entry, &visit.refuse(refusal)),
-                },
-                Err(trouble) => answer(visit.entry, &dialled.about(trouble)),
-            },
-            _ => {
+        Ok((upstream, dialled)) => {
+            if let Expected::Opened(host, _, connector) = expected {
+                let sealed = seal(visit, host, connector, upstream).await;
+                match sealed.map_err(|trouble| dialled.about(trouble)) {
+                    Ok(upstream) => match broker::add(visit, &dialled, &mut request).await {
+                        Ok(redactor) => {
+                            let sent = Sent::new(&request, &dialled, rest);
+                            carry(visit, &mut client, upstream, dialled, &sent, redactor).await
+                        }
+                        Err(refusal) => answer(visit.entry, &visit.refuse(refusal)),
+                    },
+                    Err(refusal) => answer(visit.entry, &refusal),
+                }
+            } else {
                 let sent = Sent::new(&request, &dialled, rest);
                 carry(visit, &mut client, upstream, dialled, &sent, None).await
             }
-        },
+        }
     };
     last_words(client, &words).await;
 }

@@ -1,5 +1,5 @@
-//! The Python that the client of `clients/python` is checked and tried with: a virtual environment of its own in the cache, made anew
-//! when the client's dependencies change.
+//! The Python that the client of `clients/python` is checked and tried with, and servers that tests need: a virtual environment of its
+//! own in the cache, made anew when what is in it changes.
 
 use std::{
     fs,
@@ -16,6 +16,9 @@ use crate::{
     ui::Step,
 };
 
+/// A server of S3's protocol, with object lock, for copies of the trail.
+const SERVERS: [&str; 1] = ["moto[s3,server]==5.2.5"];
+
 /// Where the client is.
 pub(crate) fn client() -> PathBuf {
     paths::checkout().join("clients/python")
@@ -27,6 +30,7 @@ pub(crate) fn interpreter() -> Result<PathBuf> {
         fs::read_to_string(client().join("pyproject.toml")).context("clients/python/pyproject.toml")?;
     let mut hash = DefaultHasher::new();
     project.hash(&mut hash);
+    SERVERS.hash(&mut hash);
     let folder = paths::cache()?.join(format!("python-{:016x}", hash.finish()));
     let (python, whole) = (folder.join("bin/python"), folder.join("whole"));
     if whole.is_file() {
@@ -40,7 +44,7 @@ pub(crate) fn interpreter() -> Result<PathBuf> {
     install::run(command, "python3 -m venv (on Debian of the package python3-venv)")?;
     let mut command = Command::new(&python);
     command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-    command.arg(format!("{}[dev,test,schemathesis]", client().display()));
+    command.arg(format!("{}[dev,test,schemathesis]", client().display())).args(SERVERS);
     install::run(command, "pip install")?;
     fs::write(&whole, "")?;
     ensure!(python.is_file(), "{} is missing", python.display());

@@ -183,6 +183,8 @@ fn unit(names: &[String]) -> Result<Suite> {
     for package in ["glovebox", "xtask"] {
         let mut command = cargo(["test", "--quiet", "--no-fail-fast", "--package", package])?;
         if package == "glovebox" {
+            // It has a server of S3's protocol.
+            command.env("GLOVEBOX_PYTHON", python::interpreter()?);
             command.args(["--lib", "--bins", "--features", FEATURES]);
             command.args(unit_tests()?.iter().flat_map(|name| ["--test", name]));
         }

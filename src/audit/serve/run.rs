@@ -11,7 +11,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     config::Options,
-    export::{Collector, Lag},
+    export::{self, Collector, Lag},
     routes::{self, App},
     store::Store,
 };
@@ -116,7 +116,16 @@ fn app(
 /// Hands records on to the collectors, for as long as the process lives.
 fn hand_on(options: &Options, store: &Store) -> anyhow::Result<Vec<Lag>> {
     let collectors = options.export.collectors()?;
-    let lags = collectors.iter().map(Collector::lag).collect();
+    let kept = options.export.store()?;
+    let lags = collectors.iter().map(Collector::lag).chain(kept.iter().map(export::Store::lag)).collect();
+    if let Some(kept) = kept {
+        let (directory, committed) = (store.directory.clone(), store.committed.clone());
+        tokio::spawn(async move {
+            if let Err(error) = kept.follow(directory, committed).await {
+                tracing::error!(error = format!("{error:#}"), "the trail is not copied any more");
+            }
+        });
+    }
     for collector in collectors {
         let (directory, committed) = (store.directory.clone(), store.committed.clone());
         tokio::spawn(async move {

@@ -42,7 +42,8 @@ pub(in crate::gateway) fn examine(visit: &Visit, asked: &Asked, request: &Reques
         let fits = fits(credential, asked);
         // Who gives back what it was asked with would give back the secret; and what is in a WebSocket can't be searched.
         let echo = fits && (request.method == "TRACE" || request.websocket);
-        if (fits && !echo) || !(echo || foreign::holds(request, &credential.placeholder)) {
+        let astray = !fits && foreign::holds(request, &credential.placeholder);
+        if !(echo || astray) {
             continue;
         }
         let there = asked.destination.name().is_some_and(|host| credential.is_for(host));

@@ -2,6 +2,7 @@
 //!
 //! Must never hold up the writer, and never go on behind an entry that was not taken.
 
+mod s3;
 mod shape;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -10,7 +11,8 @@ use anyhow::{Context as _, ensure};
 use axum::{body::Bytes, http::Uri};
 use tokio::sync::watch;
 
-use self::shape::Shape;
+pub(super) use self::s3::Store;
+use self::{s3::S3Options, shape::Shape};
 use super::read;
 use crate::{
     audit::{
@@ -45,7 +47,10 @@ pub struct ExportOptions {
     /// Token for it, sent as Authorization: Bearer. Read again for each request.
     #[arg(long, value_name = "FILE", requires = "export_otlp")]
     pub export_otlp_token: Option<PathBuf>,
-    /// Whom to trust for both, as PEM. Absent: those that the web trusts.
+    /// A store that keeps copies.
+    #[command(flatten)]
+    pub s3: S3Options,
+    /// Whom to trust for all of them, as PEM. Absent: those that the web trusts.
     #[arg(long, value_name = "FILE")]
     pub export_ca: Option<PathBuf>,
 }
@@ -69,6 +74,16 @@ impl ExportOptions {
             }
         }
         Ok(all)
+    }
+}
+
+impl ExportOptions {
+    /// The store that keeps copies, if one is named.
+    ///
+    /// # Errors
+    /// What is wrong with an option.
+    pub(super) fn store(&self) -> anyhow::Result<Option<Store>> {
+        Store::new(&self.s3, self.export_ca.clone()).context("--export-s3")
     }
 }
 
@@ -117,7 +132,7 @@ impl Collector {
                     self.until_taken(&entries).await;
                 }
                 next = after;
-                write_cursor(&cursor, next)?;
+                write_cursor(&cursor, &next.to_string())?;
             }
             self.lag.store(0, std::sync::atomic::Ordering::Relaxed);
             if committed.changed().await.is_err() {
@@ -168,19 +183,22 @@ fn some(directory: &Directory, from: u64, committed: &Committed) -> std::io::Res
 }
 
 fn read_cursor(file: &std::path::Path) -> anyhow::Result<u64> {
+    let Some(text) = read_cursor_text(file)? else { return Ok(0) };
+    text.trim().parse().with_context(|| format!("{} has no number", file.display()))
+}
+
+/// None where nothing was handed on yet.
+fn read_cursor_text(file: &std::path::Path) -> anyhow::Result<Option<String>> {
     match std::fs::read_to_string(file) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
-        text => {
-            let text = text.with_context(|| format!("can't read {}", file.display()))?;
-            text.trim().parse().with_context(|| format!("{} has no number", file.display()))
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        text => text.map(Some).with_context(|| format!("can't read {}", file.display())),
     }
 }
 
 /// Half a number never stands in the place of a whole one. After a crash the last batch may be handed on again.
-fn write_cursor(file: &std::path::Path, next: u64) -> anyhow::Result<()> {
+fn write_cursor(file: &std::path::Path, next: &str) -> anyhow::Result<()> {
     let part = file.with_extension("part");
-    std::fs::write(&part, next.to_string())?;
+    std::fs::write(&part, next)?;
     std::fs::rename(&part, file)?;
     Ok(())
 }
