@@ -19,6 +19,7 @@ use crate::{
     session::caller,
 };
 
+mod changed;
 mod exported;
 mod killed;
 mod suspected;
@@ -33,6 +34,7 @@ pub(crate) fn cases(cases: &mut Cases) {
     cases.add("evidence::a_prober_is_ended_where_its_class_says_so", 300, suspected::terminated);
     cases.add("evidence::a_prober_is_slowed_down_where_its_class_says_so", 300, suspected::throttled);
     cases.add("evidence::an_installer_is_left_alone", 300, suspected::installer);
+    cases.add("evidence::what_owners_change_is_on_the_record", 300, changed::changed);
     cases.add("evidence::who_may_not_read_is_told_the_rule", 0, rights);
     cases.add("evidence::each_tampering_is_named_with_its_place", 0, tampering);
     cases.add("evidence::standard_tools_verify_it", 0, standard);

@@ -84,6 +84,19 @@ impl Credential {
         let default = if self.header.eq_ignore_ascii_case(AUTHORIZATION) { BEARER } else { "" };
         self.prefix.as_deref().unwrap_or(default)
     }
+
+    /// Where the secret comes from, for a person.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        match (&self.secret_ref, &self.service_account_token, &self.provider) {
+            (Some(secret), _, _) => format!("key {:?} of Secret {:?}", secret.key, secret.name),
+            (_, Some(token), _) => {
+                format!("token of ServiceAccount {:?} for {:?}", token.name, token.audience)
+            }
+            (_, _, Some(provider)) => format!("provider {:?}", provider.name),
+            _ => "nowhere".to_owned(),
+        }
+    }
 }
 
 /// Tokens of a ServiceAccount for one audience. Whoever names it must have the RBAC verb `create` on its subresource `token`, or `use` on

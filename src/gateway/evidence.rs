@@ -128,7 +128,7 @@ pub(super) async fn credential_used(
         entry: Some(visit.entry.as_str().to_owned()),
         dst_endpoint: Some(endpoint(dialled.asked())),
         credential: Some(credential.name.to_string()),
-        message: Some(credential.origin()),
+        message: Some(credential.spec.origin()),
         ..Record::new(Act::CredentialUsed, Clock::wall().as_millisecond())
     }
     .about(visit.tenant.subject());

@@ -94,6 +94,7 @@ fn event(key: &Key, folded: &Folded) -> Event {
         (host, 0) => host.to_owned(),
         (host, port) => format!("{host}:{port}"),
     };
+    let said = folded.words.as_ref().map(|words| format!(": {words}")).unwrap_or_default();
     let words = folded.words.as_deref().unwrap_or_else(|| key.reason.words());
     let times = if folded.count == 1 { String::new() } else { format!(" ({} times)", folded.count) };
     let rule = folded.rule.as_ref().map(|rule| format!(", rule {rule:?}")).unwrap_or_default();
@@ -107,8 +108,8 @@ fn event(key: &Key, folded: &Folded) -> Event {
         type_: EventType::Warning,
         reason: if open { "FenceOpen".into() } else { "EgressRefused".into() },
         note: Some(cut(note, NOTE_BYTES)),
-        // Events are folded by all but their note: the target keeps two of them apart.
-        action: cut(format!("{} {target}", key.entry.as_str()), ACTION_BYTES),
+        // Events are folded by all but their note: the target, and what is said beyond the reason, keep two of them apart.
+        action: cut(format!("{} {target}{said}", key.entry.as_str()), ACTION_BYTES),
         secondary: None,
     }
 }
@@ -137,6 +138,16 @@ mod tests {
             assert!(note.contains(part), "{part:?} is not in {note:?}");
         }
         assert_eq!((event.reason.as_str(), event.action.as_str()), ("EgressRefused", "dns evil.example"));
+    }
+
+    #[test]
+    fn what_comes_to_be_wrong_for_another_reason_is_another_event() {
+        let reason = Reason::Gateway(Trouble::CredentialUnavailable);
+        let key = Key { entry: Entry::Tls, reason, host: "api.example".into(), port: 443 };
+        let with = |words: &str| event(&key, &Folded { words: Some(words.into()), ..folded(1) });
+        let (one, other) = (with("Secret \"a\" is not there"), with("Secret \"a\" has no key \"k\""));
+        assert_ne!(one.action, other.action);
+        assert!(one.note.unwrap().contains("is not there") && other.note.unwrap().contains("no key"));
     }
 
     #[test]

@@ -113,20 +113,6 @@ impl Credential {
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
     }
-
-    /// Where the secret comes from, for a person.
-    #[must_use]
-    pub fn origin(&self) -> String {
-        let spec = &self.spec;
-        match (&spec.secret_ref, &spec.service_account_token, &spec.provider) {
-            (Some(secret), _, _) => format!("key {:?} of Secret {:?}", secret.key, secret.name),
-            (_, Some(token), _) => {
-                format!("token of ServiceAccount {:?} for {:?}", token.name, token.audience)
-            }
-            (_, _, Some(provider)) => format!("provider {:?}", provider.name),
-            _ => "nowhere".to_owned(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 
 use super::{Described, Source};
 use crate::{
-    api::{AgentSandboxStatus, Enforced, EnforcedState, Phase},
+    api::{AgentSandboxStatus, Credential, EgressRule, Enforced, EnforcedState, Phase, Protocol},
     cli::{
         events::Told,
         list,
@@ -35,7 +35,8 @@ impl View {
         let status = described.sandbox.status.clone().unwrap_or_default();
         let mut out = self.head(described, &status);
         let parts = [
-            ("May reach", self.reach(&described.reach)),
+            ("May reach", self.reach(&described.reach, &described.sandbox.spec.credentials)),
+            ("Added by the gateway", self.credentials(&described.sandbox.spec.credentials)),
             ("Refused", self.told(&described.refused, "nothing that is still remembered")),
             ("Conditions", self.conditions(&status)),
             ("What holds", self.holds(&status)),
@@ -78,13 +79,34 @@ impl View {
         text::aligned(&rows, self.colours)
     }
 
-    fn reach(&self, sources: &[Source]) -> String {
+    fn credentials(&self, credentials: &[Credential]) -> String {
+        if credentials.is_empty() {
+            return String::new();
+        }
+        let row = |one: &Credential| -> Vec<Cell> {
+            vec![
+                one.name.clone().into(),
+                one.hosts.join(", ").into(),
+                one.header.clone().into(),
+                one.origin().into(),
+                one.env.clone().unwrap_or_default().into(),
+            ]
+        };
+        let rows: Vec<_> = credentials.iter().map(row).collect();
+        text::table(&["CREDENTIAL", "HOSTS", "FIELD", "FROM", "VARIABLE"], &rows, self.colours)
+    }
+
+    fn reach(&self, sources: &[Source], credentials: &[Credential]) -> String {
+        let brokered = |rule: &EgressRule| {
+            credentials.iter().flat_map(|one| &one.hosts).any(|host| rule.hosts.contains(host))
+        };
         let mut rows = Vec::new();
         for Source { policy, rules } in sources {
             let from = policy.as_ref().map_or_else(|| "its own".to_owned(), |name| format!("policy {name}"));
             for rule in rules {
                 let ports: Vec<String> = rule.ports.iter().map(ToString::to_string).collect();
-                let protocol = rule.protocol.unwrap_or_default().as_str();
+                let default = if brokered(rule) { Protocol::Https } else { Protocol::default() };
+                let protocol = rule.protocol.unwrap_or(default).as_str();
                 let what = if rule.cidrs.is_empty() { &rule.hosts } else { &rule.cidrs };
                 let protocol = if rule.cidrs.is_empty() { protocol } else { "past the gateway" };
                 let ends = rule.expires_at.as_ref().map(|time| text::until(time.0, self.now));
@@ -188,7 +210,8 @@ mod tests {
     fn described() -> Described {
         let sandbox = json!({
             "metadata": {"name": "a", "namespace": "n", "uid": "u"},
-            "spec": {"image": "python", "egress": {"allow": [{"name": "index", "hosts": ["pypi.org", "*.pythonhosted.org"]}]}},
+            "spec": {"image": "python", "egress": {"allow": [{"name": "index", "hosts": ["pypi.org", "*.pythonhosted.org"]}, {"name": "api", "hosts": ["api.example"]}]},
+                "credentials": [{"name": "key", "env": "KEY", "hosts": ["api.example"], "secretRef": {"name": "s", "key": "k"}}]},
             "status": {"phase": "Pending", "expiresAt": "2026-01-01T01:00:00Z", "conditions": [
                 {"type": "RuntimeAvailable", "status": "False", "reason": "NoEligibleNode", "message": "no node\u{1b}[2J fits", "lastTransitionTime": "2026-01-01T00:00:00Z"},
             ]},
@@ -220,6 +243,8 @@ mod tests {
             "Command:       none: it waits for calls",
             "Ends:          in 50m (2026-01-01T01:00:00Z)",
             "index   its own   pypi.org, *.pythonhosted.org   443     TLS        -",
+            "api     its own   api.example                    443     HTTPS      -",
+            "key          api.example   Authorization   key \"k\" of Secret \"s\"   KEY",
             "1m     3       EgressRefused   evil.example was not reached",
             "RuntimeAvailable   False    NoEligibleNode   10m",
             "Not known: EgressPolicy x: you may not",
