@@ -86,7 +86,9 @@ fn a_writer_that_is_killed_loses_nothing_that_it_acknowledged() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut random = Random(7);
     let (mut taken, mut kills, mut unanswered) = (0, 0, 0);
-    while (taken < ACTS || unanswered == 0) && kills < KILLS {
+    let mut answered = true;
+    // What nobody heard of is offered again before it is looked at.
+    while !answered || (taken < ACTS || unanswered == 0) && kills < KILLS {
         let mut running = Running::start(&folder, &listener);
         let whole = 1 + random.below(20);
         for _ in 0..whole {
@@ -104,7 +106,7 @@ fn a_writer_that_is_killed_loses_nothing_that_it_acknowledged() {
             std::thread::sleep(after);
             child.lock().unwrap().kill()
         });
-        let answered = running.takes(taken, to);
+        answered = running.takes(taken, to);
         killer.join().unwrap().unwrap();
         kills += 1;
         // What was acknowledged must be there; what was not is offered again.
