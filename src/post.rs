@@ -24,6 +24,8 @@ use crate::trust::Trust;
 
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes a second that a long body is given time for.
+const SLOWEST: u64 = 128 * 1024;
 /// How much of an answer is read.
 const MOST_ANSWER: usize = 64 * 1024;
 
@@ -114,6 +116,7 @@ impl Target {
     ) -> anyhow::Result<Said> {
         let authority = self.url.authority().map_or(self.host.as_str(), |authority| authority.as_str());
         let request = request.header(header::HOST, authority).header(header::CONNECTION, "close");
+        let length = body.len() as u64;
         let request = request.body(Body::from(body))?;
         let sent = async {
             let address = match services {
@@ -129,7 +132,9 @@ impl Target {
             let tls = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.context("TLS")?;
             exchange(tls, request).await
         };
-        timeout(PATIENCE, sent).await.context("no answer in time")?
+        // At the least of what a link should carry.
+        let patience = PATIENCE + Duration::from_secs(length / SLOWEST);
+        timeout(patience, sent).await.context("no answer in time")?
     }
 }
 

@@ -131,6 +131,17 @@ impl Directory {
         Ok(all)
     }
 
+    /// The first entries of all files that have some.
+    fn pieces(&self) -> io::Result<Vec<u64>> {
+        let mut all = Vec::new();
+        for file in fs::read_dir(&self.path)? {
+            let name = file?.file_name();
+            let first = name.to_str().and_then(|name| name.strip_suffix(".jsonl")?.parse::<u64>().ok());
+            all.extend(first);
+        }
+        Ok(all)
+    }
+
     /// The hashes of whole segments.
     ///
     /// # Errors
@@ -210,6 +221,11 @@ impl Directory {
         let known = roots.len() as u64 * SEGMENT_ENTRIES;
         if known > walk.edge.size() {
             return Err(Found::whole(ROOTS, What::Short { from: walk.edge.size(), to: known }));
+        }
+        // Behind a gap, in a segment that is in pieces.
+        let pieces = self.pieces().map_err(|error| self.unreadable(".", &error))?;
+        if let Some(to) = pieces.into_iter().filter(|first| *first > walk.edge.size()).min() {
+            return Err(Found::whole(&segment_name(to), What::Short { from: walk.edge.size(), to }));
         }
         end(&walk, kept, segments.last().copied())?;
         let (size, last) = (walk.edge.size(), walk.signed.map(|(_, note)| note));

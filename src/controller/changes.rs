@@ -93,8 +93,9 @@ fn tell<K: Resource<DynamicType = ()>>(
     spec: &impl Serialize,
 ) {
     let meta = object.meta();
-    let generation = meta.generation.filter(|_| there);
+    // While all that there is is read, the store shows none of it yet.
     let first = !context.stores.filled.has(type_name::<K>());
+    let generation = meta.generation.filter(|_| first || there);
     let uid = meta.uid.clone().unwrap_or_default();
     let Some(change) = context.changes.see(act, uid, generation, observed, first) else { return };
     context.recorder.say(|| {

@@ -52,6 +52,10 @@ pub(super) fn changed(context: &Context, sandbox: &AgentSandbox, new: &AgentSand
 
 /// What it asks for is something else than when its status was written last.
 fn edited(sandbox: &AgentSandbox, new: &AgentSandboxStatus) -> Option<Record> {
+    // Whoever deletes it raises the generation, too.
+    if sandbox.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
     let before = sandbox.status.as_ref()?.observed_generation?;
     let message = format!("spec generation {}", new.observed_generation.filter(|now| *now != before)?);
     let record = Record { message: Some(message), ..Record::new(Act::SandboxChanged, now()) };

@@ -212,8 +212,9 @@ async fn carry(
         Ok(None) => Cause::Done,
         Ok(Some(first)) => {
             let mut up = Way { to: &mut to_upstream, toll: &dialled.up, activity: &activity, redactor: None };
-            let redactor = redactor.as_mut();
-            let mut down = Way { to: &mut to_client, toll: &dialled.down, activity: &activity, redactor };
+            // Requests that got a secret go over to nothing else.
+            let mut down =
+                Way { to: &mut to_client, toll: &dialled.down, activity: &activity, redactor: None };
             let both = async {
                 tokio::try_join!(up.all(&mut from_client, sent.rest), down.all(&mut from_upstream, &first))
             };

@@ -27,7 +27,12 @@ const SECRET: &str = "sk-test-0123456789";
 struct Has(Mutex<Result<&'static str, Lack>>);
 
 impl Source for Has {
-    fn fetch<'a>(&'a self, _: &'a Identity, _: &'a Credential) -> BoxFuture<'a, Result<Fetched, Lack>> {
+    fn fetch<'a>(
+        &'a self,
+        _: &'a Identity,
+        _: &'a Credential,
+        _: bool,
+    ) -> BoxFuture<'a, Result<Fetched, Lack>> {
         let answer = self.0.lock().unwrap().clone().and_then(|text| {
             let secret =
                 Secret::new(text.as_bytes().to_vec()).map_err(|why| Lack::Gone(format!("the key {why}")))?;

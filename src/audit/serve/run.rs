@@ -113,6 +113,9 @@ fn app(
     }
 }
 
+/// How long a copy waits that could not be made.
+const AGAIN: std::time::Duration = std::time::Duration::from_secs(30);
+
 /// Hands records on to the collectors, for as long as the process lives.
 fn hand_on(options: &Options, store: &Store) -> anyhow::Result<Vec<Lag>> {
     let collectors = options.export.collectors()?;
@@ -121,8 +124,12 @@ fn hand_on(options: &Options, store: &Store) -> anyhow::Result<Vec<Lag>> {
     if let Some(kept) = kept {
         let (directory, committed) = (store.directory.clone(), store.committed.clone());
         tokio::spawn(async move {
-            if let Err(error) = kept.follow(directory, committed).await {
-                tracing::error!(error = format!("{error:#}"), "the trail is not copied any more");
+            while let Err(error) = kept.follow(directory.clone(), committed.clone()).await {
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "the trail is not copied, and it is tried again"
+                );
+                tokio::time::sleep(AGAIN).await;
             }
         });
     }
@@ -143,7 +150,7 @@ fn figures(size: u64, lags: &[Lag]) -> String {
         "# HELP glovebox_audit_entries Entries of the trail.\n# TYPE glovebox_audit_entries gauge\nglovebox_audit_entries {size}\n"
     );
     text += "# HELP glovebox_audit_export_lag Entries that a collector has not taken.\n# TYPE glovebox_audit_export_lag gauge\n";
-    for (collector, lag) in lags.iter().map(Lag::read) {
+    for (collector, lag) in lags.iter().map(|lag| lag.read(size)) {
         text +=
             &["glovebox_audit_export_lag{collector=\"", collector, "\"} ", &lag.to_string(), "\n"].concat();
     }

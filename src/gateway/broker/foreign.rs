@@ -12,9 +12,8 @@ use percent_encoding::percent_decode_str;
 use crate::gateway::head::Request;
 
 /// What names of fields and of parts of a query that carry credentials have in them, without what separates their words.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 15] = [
     "authorization",
-    "xauth",
     "accesstoken",
     "authtoken",
     "bearertoken",
@@ -32,6 +31,8 @@ const NAMES: [&str; 16] = [
 ];
 /// Names that are credentials if they are all of it: of a part of a query, honest programs have them for other things, too.
 const WORDS: [&str; 7] = ["key", "sig", "auth", "token", "jwt", "pwd", "sas"];
+/// A field that is one if that is all of its name.
+const FIELD: &str = "xauth";
 /// A field whose name ends in this is one, unless it is for requests that are forged.
 const TOKEN: &str = "token";
 const FORGED: [&str; 2] = ["csrf", "xsrf"];
@@ -110,14 +111,15 @@ fn of_field(name: &str, value: &[u8]) -> Option<Foreign> {
         let value = letters(value.iter().copied());
         return (has(&value) || value.contains("bearer")).then_some(Foreign::Surely);
     }
-    (has(name) || (name.ends_with(TOKEN) && !forged)).then_some(Foreign::Surely)
+    (has(name) || name == FIELD || (name.ends_with(TOKEN) && !forged)).then_some(Foreign::Surely)
 }
 
 fn of_part(name: &str) -> Option<Foreign> {
-    if NAMES.iter().any(|part| name.contains(part)) {
+    if NAMES.iter().any(|part| name.ends_with(part)) {
         return Some(Foreign::Surely);
     }
-    WORDS.contains(&name).then_some(Foreign::Perhaps)
+    let perhaps = WORDS.contains(&name) || NAMES.iter().any(|part| name.contains(part));
+    perhaps.then_some(Foreign::Perhaps)
 }
 
 #[cfg(test)]
@@ -172,7 +174,7 @@ mod tests {
         ] {
             assert_eq!(brings(target, ""), Some(Foreign::Surely), "{target}");
         }
-        for target in ["/?key=x", "/?%6bey=x", "/?sig=x", "/?token=x"] {
+        for target in ["/?key=x", "/?%6bey=x", "/?sig=x", "/?token=x", "/?with_credentials=true"] {
             assert_eq!(brings(target, ""), Some(Foreign::Perhaps), "{target}");
         }
     }
@@ -182,7 +184,10 @@ mod tests {
         for (target, fields) in [
             ("/", "Idempotency-Key: x\r\nAccept: */*\r\nUser-Agent: y\r\nSec-WebSocket-Key: z\r\n"),
             ("/", "X-CSRF-Token: x\r\nSec-WebSocket-Protocol: graphql-ws\r\n"),
-            ("/token/key?page_token=x&max_tokens=5&q=key&monkey=1&start_key=a&sort_key=b", ""),
+            (
+                "/token/key?page_token=x&max_tokens=5&q=key&monkey=1&start_key=a&sort_key=b&max_authors=5",
+                "X-Author: x\r\n",
+            ),
             ("/?key=", "Authorization:\r\n"),
             ("/?key=glovebox-placeholder-0123", "Authorization: Bearer glovebox-placeholder-0123\r\n"),
             // x:glovebox-placeholder-0123

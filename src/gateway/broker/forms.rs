@@ -6,8 +6,6 @@ use base64::{
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use zeroize::Zeroizing;
 
-use super::Secret;
-
 /// A part that is shorter is no secret of its own.
 const LEAST: usize = 8;
 /// What a URL leaves as it is: by RFC 3986, and by those who leave more.
@@ -16,13 +14,12 @@ const LOOSE: AsciiSet = STRICT.remove(b'!').remove(b'*').remove(b'\'').remove(b'
 const PATH: AsciiSet =
     LOOSE.remove(b'/').remove(b':').remove(b'@').remove(b'$').remove(b',').remove(b';').remove(b'=');
 
-/// All forms of all of them, each once.
-pub(super) fn of<'s>(secrets: impl IntoIterator<Item = &'s Secret>) -> Vec<Zeroizing<Vec<u8>>> {
+/// All forms of it, each once.
+pub(super) fn of(secret: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
     let mut forms = Vec::new();
-    for secret in secrets {
-        add_all(&mut forms, secret.bytes());
-        // User and password, as Basic has them.
-        let Ok(decoded) = BASE64_STANDARD.decode(secret.bytes()) else { continue };
+    add_all(&mut forms, secret);
+    // User and password, as Basic has them.
+    if let Ok(decoded) = BASE64_STANDARD.decode(secret) {
         let decoded = Zeroizing::new(decoded);
         if let Some(colon) = decoded.iter().position(|byte| *byte == b':') {
             add_all(&mut forms, &decoded);
@@ -92,8 +89,7 @@ mod tests {
     use super::*;
 
     fn forms(secret: &str) -> Vec<String> {
-        let all = of([&Secret::new(secret.as_bytes().to_vec()).unwrap()]);
-        all.into_iter().map(|form| String::from_utf8(form.to_vec()).unwrap()).collect()
+        of(secret.as_bytes()).into_iter().map(|form| String::from_utf8(form.to_vec()).unwrap()).collect()
     }
 
     #[test]

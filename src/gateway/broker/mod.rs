@@ -28,14 +28,13 @@ use tokio::time::timeout;
 use super::{clock::Clock, limit::Nanos, tenant::Identity};
 use crate::policy::Credential;
 
-/// How long a secret that was had is used while its source can't be asked: as long as the rest of what is known stays.
+/// How long a secret that was had is used while its source can't be asked: as long as the rest of what is known stays. So long, too, one
+/// is kept that nobody uses.
 const STALE: Duration = Duration::from_secs(300);
 /// How long a source has to answer where what was had before is still good.
 const QUICK: Duration = Duration::from_millis(300);
 /// How long nobody is asked again who did not answer.
 const SILENT: Duration = Duration::from_secs(5);
-/// How long a secret is kept that nobody uses.
-const UNUSED: Duration = Duration::from_secs(60);
 /// How long a source that has none is not asked again: a sandbox that tries all the time must not become a load on it.
 const REFUSED: Duration = Duration::from_secs(1);
 
@@ -79,8 +78,9 @@ impl Purse {
             had.used = began;
             return had.secret.clone();
         }
-        let fetch = source.fetch(who, credential);
-        let fetched = if slot.as_ref().is_some_and(|had| had.secret.is_ok() && began < had.good) {
+        let again = slot.as_ref().is_some_and(|had| had.secret.is_ok() && began < had.good);
+        let fetch = source.fetch(who, credential, again);
+        let fetched = if again {
             let silent = |_| Err(Lack::Away("its source does not answer".into()));
             timeout(QUICK, fetch).await.unwrap_or_else(silent)
         } else {
@@ -110,7 +110,7 @@ impl Purse {
         slots.retain(|_, slot| {
             // Whoever has it uses it.
             let Ok(slot) = slot.try_lock() else { return true };
-            slot.as_ref().is_some_and(|had| now < after(had.used, UNUSED))
+            slot.as_ref().is_some_and(|had| now < after(had.used, STALE))
         });
     }
 

@@ -3,18 +3,43 @@
 //! Each byte becomes one asterisk, so that lengths stay. A server that means to give its client the secret can always do so, in a form
 //! that nobody knows: the hosts of a credential must be ones to trust with it.
 
-use aho_corasick::{AhoCorasick, BuildError};
+use std::sync::Arc;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, BuildError};
 use zeroize::Zeroizing;
 
 use super::{Secret, forms};
 
 /// What is written in place of each byte.
 const IN_PLACE: u8 = b'*';
+/// What came is searched byte by byte where it is so many times less than what is held, and else together with that: so that each byte
+/// is looked at a few times, however it comes.
+const LITTLE: usize = 8;
+
+/// All forms of a secret, and what finds them. Made once: it is many times as large as the secret.
+pub(super) struct Known {
+    finder: AhoCorasick,
+    forms: Vec<Form>,
+}
+
+impl Known {
+    /// # Errors
+    /// When the secret is too much to be searched for.
+    pub(super) fn new(secret: &[u8]) -> Result<Self, BuildError> {
+        let forms: Vec<Form> = forms::of(secret).into_iter().map(Form::new).collect();
+        // A table of all states and bytes would be a hundred times as large.
+        let kind = Some(AhoCorasickKind::ContiguousNFA);
+        let finder =
+            AhoCorasick::builder().kind(kind).build(forms.iter().map(|form| form.bytes.as_slice()))?;
+        Ok(Self { finder, forms })
+    }
+}
 
 /// Takes secrets out of one answer.
 pub struct Redactor {
-    finder: AhoCorasick,
-    forms: Vec<Form>,
+    known: Vec<Arc<Known>>,
+    /// How much of each form's beginning stands at the end of what is held.
+    begun: Vec<Vec<usize>>,
     /// What may be the beginning of a form, with what of it was part of one already.
     held: Zeroizing<Vec<u8>>,
     covered: Vec<bool>,
@@ -26,9 +51,9 @@ impl Redactor {
     /// # Errors
     /// When they are too much to be searched for.
     pub fn new<'s>(secrets: impl IntoIterator<Item = &'s Secret>) -> Result<Self, BuildError> {
-        let forms: Vec<Form> = forms::of(secrets).into_iter().map(Form::new).collect();
-        let finder = AhoCorasick::new(forms.iter().map(|form| form.bytes.as_slice()))?;
-        Ok(Self { finder, forms, held: Zeroizing::default(), covered: Vec::new() })
+        let known = secrets.into_iter().map(Secret::known).collect::<Result<Vec<_>, _>>()?;
+        let begun = known.iter().map(|known| vec![0; known.forms.len()]).collect();
+        Ok(Self { known, begun, held: Zeroizing::default(), covered: Vec::new() })
     }
 
     /// Takes it out of a text that is whole. Nothing may be held.
@@ -41,20 +66,17 @@ impl Redactor {
 
     /// Takes it out of what came, and appends what is known to be clean.
     pub fn push(&mut self, more: &[u8], clean: &mut Vec<u8>) {
+        let before = self.held.len();
         self.held.extend_from_slice(more);
         self.covered.resize(self.held.len(), false);
-        // They come by their ends, so that from the last end backwards each byte has to be covered once.
-        let mut covered_from = self.held.len();
-        let mut found: Vec<_> = self.finder.find_overlapping_iter(self.held.as_slice()).collect();
-        while let Some(one) = found.pop() {
-            let end = one.end().min(covered_from);
-            if let Some(covered) = self.covered.get_mut(one.start()..end) {
-                covered.fill(true);
-                covered_from = one.start();
+        for (known, begun) in self.known.iter().zip(&mut self.begun) {
+            if more.len().saturating_mul(LITTLE) < before {
+                byte_by_byte(known, begun, &self.held, before, &mut self.covered);
+            } else {
+                together(known, begun, &self.held, &mut self.covered);
             }
         }
-        let beginnings = self.forms.iter().map(|form| form.beginning(&self.held));
-        let kept = beginnings.max().unwrap_or_default();
+        let kept = self.begun.iter().flatten().max().copied().unwrap_or_default();
         self.give(self.held.len() - kept, clean);
     }
 
@@ -69,6 +91,37 @@ impl Redactor {
         clean.extend(given.map(|(byte, covered)| if covered { IN_PLACE } else { *byte }));
         let left = Zeroizing::new(self.held.get(count..).unwrap_or_default().to_vec());
         self.held = left;
+    }
+}
+
+/// Looks through all that is held.
+fn together(known: &Known, begun: &mut [usize], held: &[u8], covered: &mut [bool]) {
+    // They come by their ends, so that from the last end backwards each byte has to be covered once.
+    let mut covered_from = held.len();
+    let mut found: Vec<_> = known.finder.find_overlapping_iter(held).collect();
+    while let Some(one) = found.pop() {
+        if let Some(covered) = covered.get_mut(one.start()..one.end().min(covered_from)) {
+            covered.fill(true);
+            covered_from = one.start();
+        }
+    }
+    for (form, begun) in known.forms.iter().zip(begun) {
+        *begun = form.beginning(held);
+    }
+}
+
+/// Looks at what came alone, from how far each form had begun.
+fn byte_by_byte(known: &Known, begun: &mut [usize], held: &[u8], before: usize, covered: &mut [bool]) {
+    for (form, begun) in known.forms.iter().zip(begun) {
+        for (at, byte) in held.iter().enumerate().skip(before) {
+            *begun = form.next(*begun, Some(*byte));
+            if *begun == form.bytes.len() {
+                if let Some(covered) = covered.get_mut(at + 1 - *begun..=at) {
+                    covered.fill(true);
+                }
+                *begun = form.borders.last().copied().unwrap_or_default();
+            }
+        }
     }
 }
 

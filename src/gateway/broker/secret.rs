@@ -1,13 +1,19 @@
 //! A secret in memory: what it may be made of, and that nothing prints it.
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
+use aho_corasick::BuildError;
 use zeroize::Zeroizing;
+
+use super::redact::Known;
 
 /// Shortest secret: of a shorter one, every word that holds it would be made unreadable, and it is guessed.
 const LEAST: usize = 8;
-/// Longest secret: with it a request's head must still have room for the rest.
-const MOST: usize = 8 * 1024;
+/// Longest secret: with it a request's head must still have room for the rest, and all of its forms be searched for.
+const MOST: usize = 4 * 1024;
 
 /// Why a text is no secret that can be sent. Says nothing of the text but where it is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +33,11 @@ pub enum Unfit {
 }
 
 /// Printable ASCII that fits into a field of a request. Wiped when it goes.
-pub struct Secret(Zeroizing<Vec<u8>>);
+pub struct Secret {
+    bytes: Zeroizing<Vec<u8>>,
+    /// How it is found in answers, once it was needed.
+    known: OnceLock<Arc<Known>>,
+}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,12 +64,24 @@ impl Secret {
         match bytes.len() {
             length if length < LEAST => Err(Unfit::Short),
             length if length > MOST => Err(Unfit::Long),
-            _ => Ok(Self(bytes)),
+            _ => Ok(Self { bytes, known: OnceLock::new() }),
         }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
+    }
+
+    /// How it is found in answers.
+    ///
+    /// # Errors
+    /// When it can't be.
+    pub(super) fn known(&self) -> Result<Arc<Known>, BuildError> {
+        if let Some(known) = self.known.get() {
+            return Ok(known.clone());
+        }
+        let made = Arc::new(Known::new(&self.bytes)?);
+        Ok(self.known.get_or_init(|| made).clone())
     }
 }
 
@@ -80,7 +102,7 @@ mod tests {
             (b" sk-12345", Some(Unfit::Byte(0))),
             (b"sk-12345 ", Some(Unfit::Byte(8))),
             ("sk-1234\u{e4}".as_bytes(), Some(Unfit::Byte(7))),
-            (&[b'x'; 8193], Some(Unfit::Long)),
+            (&[b'x'; 4097], Some(Unfit::Long)),
         ] {
             assert_eq!(Secret::new(text.to_vec()).err(), why, "{text:?}");
         }

@@ -62,11 +62,12 @@ pub enum Lack {
 
 /// Whoever has secrets.
 pub trait Source: Send + Sync {
-    /// The secret of a credential of this sandbox.
+    /// The secret of a credential of this sandbox. `again` says that it was had before: a grant that is not there is none any more.
     fn fetch<'a>(
         &'a self,
         who: &'a Identity,
         credential: &'a Credential,
+        again: bool,
     ) -> BoxFuture<'a, Result<Fetched, Lack>>;
 }
 
@@ -75,7 +76,12 @@ pub trait Source: Send + Sync {
 pub struct NoSource;
 
 impl Source for NoSource {
-    fn fetch<'a>(&'a self, _: &'a Identity, _: &'a Credential) -> BoxFuture<'a, Result<Fetched, Lack>> {
+    fn fetch<'a>(
+        &'a self,
+        _: &'a Identity,
+        _: &'a Credential,
+        _: bool,
+    ) -> BoxFuture<'a, Result<Fetched, Lack>> {
         std::future::ready(Err(Lack::Gone("this installation brokers none".into()))).boxed()
     }
 }
@@ -96,10 +102,16 @@ impl Kubernetes {
         Self { client, providers, own: audiences(&token) }
     }
 
-    async fn secret(&self, namespace: &str, key: &KeyRef, credential: &Credential) -> Result<Fetched, Lack> {
+    async fn secret(
+        &self,
+        namespace: &str,
+        key: &KeyRef,
+        credential: &Credential,
+        tries: u32,
+    ) -> Result<Fetched, Lack> {
         let api: Api<SecretObject> = Api::namespaced(self.client.clone(), namespace);
         let what = format!("Secret {:?}", key.name);
-        let mut object = granted(&what, || api.get(&key.name)).await?;
+        let mut object = granted(&what, tries, || api.get(&key.name)).await?;
         let bound = object.metadata.annotations.as_ref().and_then(|all| all.get(HOSTS));
         if let Some(other) = bound.and_then(|bound| beside(bound, credential)) {
             return Err(Lack::Gone(format!("{what} is not for {other}, by its annotation {HOSTS}")));
@@ -111,7 +123,7 @@ impl Kubernetes {
         Ok(Fetched { secret, fresh: FRESH, good: None })
     }
 
-    async fn token(&self, namespace: &str, token: &ServiceAccountToken) -> Result<Fetched, Lack> {
+    async fn token(&self, namespace: &str, token: &ServiceAccountToken, tries: u32) -> Result<Fetched, Lack> {
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let what = format!("token of ServiceAccount {:?}", token.name);
         if self.own.contains(&token.audience) {
@@ -131,7 +143,7 @@ impl Kubernetes {
             status: None,
         };
         let params = PostParams::default();
-        let made = granted(&what, || api.create_token_request(&token.name, &params, &request)).await?;
+        let made = granted(&what, tries, || api.create_token_request(&token.name, &params, &request)).await?;
         let status = made.status.ok_or_else(|| Lack::Away(format!("{what}: the API server made none")))?;
         let left = Duration::try_from(status.expiration_timestamp.0.duration_since(Timestamp::now()));
         let left = left.unwrap_or_default();
@@ -146,12 +158,14 @@ impl Source for Kubernetes {
         &'a self,
         who: &'a Identity,
         credential: &'a Credential,
+        again: bool,
     ) -> BoxFuture<'a, Result<Fetched, Lack>> {
         let spec = &credential.spec;
+        let tries = if again { 1 } else { TRIES };
         async move {
             match (&spec.secret_ref, &spec.service_account_token, &spec.provider) {
-                (Some(key), _, _) => self.secret(&who.namespace, key, credential).await,
-                (_, Some(token), _) => self.token(&who.namespace, token).await,
+                (Some(key), _, _) => self.secret(&who.namespace, key, credential, tries).await,
+                (_, Some(token), _) => self.token(&who.namespace, token, tries).await,
                 (_, _, Some(provider)) => self.providers.ask(&self.client, who, credential, provider).await,
                 _ => Err(Lack::Gone("nothing says where it is".into())),
             }
@@ -161,11 +175,10 @@ impl Source for Kubernetes {
 }
 
 /// One call, again for as long as the grant may be behind.
-async fn granted<T, F>(what: &str, call: impl Fn() -> F) -> Result<T, Lack>
+async fn granted<T, F>(what: &str, mut tries: u32, call: impl Fn() -> F) -> Result<T, Lack>
 where
     F: Future<Output = kube::Result<T>>,
 {
-    let mut tries = TRIES;
     loop {
         let answer = tokio::time::timeout(PATIENCE, call()).await;
         tries -= 1;

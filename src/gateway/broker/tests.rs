@@ -22,7 +22,12 @@ impl Told {
 }
 
 impl Source for Told {
-    fn fetch<'a>(&'a self, _: &'a Identity, _: &'a Credential) -> BoxFuture<'a, Result<Fetched, Lack>> {
+    fn fetch<'a>(
+        &'a self,
+        _: &'a Identity,
+        _: &'a Credential,
+        _: bool,
+    ) -> BoxFuture<'a, Result<Fetched, Lack>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let answer = self.answer.lock().unwrap().clone().unwrap();
         std::future::ready(answer.map(|text| Fetched {

@@ -70,7 +70,7 @@ impl ExportOptions {
             if let Some(url) = url {
                 let target = Target::new(url.clone(), token.clone(), self.export_ca.clone());
                 let target = target.with_context(|| format!("--export-{}", shape.as_str()))?;
-                all.push(Collector { shape, target, lag: Arc::default() });
+                all.push(Collector { shape, target, next: Arc::default() });
             }
         }
         Ok(all)
@@ -91,8 +91,8 @@ impl ExportOptions {
 pub(super) struct Collector {
     shape: Shape,
     target: Target,
-    /// How many entries it has not taken.
-    lag: Arc<std::sync::atomic::AtomicU64>,
+    /// The first entry that it has not taken.
+    next: Arc<std::sync::atomic::AtomicU64>,
 }
 
 /// How far behind a collector is, for metrics.
@@ -100,15 +100,15 @@ pub(super) struct Collector {
 pub(super) struct Lag(&'static str, Arc<std::sync::atomic::AtomicU64>);
 
 impl Lag {
-    /// The collector's name, and how many entries it has not taken.
-    pub(super) fn read(&self) -> (&'static str, u64) {
-        (self.0, self.1.load(std::sync::atomic::Ordering::Relaxed))
+    /// The collector's name, and how many entries of a trail of this size it has not taken.
+    pub(super) fn read(&self, size: u64) -> (&'static str, u64) {
+        (self.0, size.saturating_sub(self.1.load(std::sync::atomic::Ordering::Relaxed)))
     }
 }
 
 impl Collector {
     pub(super) fn lag(&self) -> Lag {
-        Lag(self.shape.as_str(), self.lag.clone())
+        Lag(self.shape.as_str(), self.next.clone())
     }
 
     /// Hands over for ever, from where it was.
@@ -124,7 +124,7 @@ impl Collector {
             // A trail that was begun anew is handed on from its beginning.
             next = if next > now.size { 0 } else { next };
             while next < now.size {
-                self.lag.store(now.size - next, std::sync::atomic::Ordering::Relaxed);
+                self.next.store(next, std::sync::atomic::Ordering::Relaxed);
                 let (from, now, directory) = (next, now.clone(), directory.clone());
                 let read = tokio::task::spawn_blocking(move || some(&directory, from, &now)).await?;
                 let (entries, after) = read.context("the trail can't be read")?;
@@ -134,7 +134,7 @@ impl Collector {
                 next = after;
                 write_cursor(&cursor, &next.to_string())?;
             }
-            self.lag.store(0, std::sync::atomic::Ordering::Relaxed);
+            self.next.store(next, std::sync::atomic::Ordering::Relaxed);
             if committed.changed().await.is_err() {
                 return Ok(());
             }

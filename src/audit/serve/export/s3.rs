@@ -35,10 +35,15 @@ use crate::{
     post::Target,
 };
 
+/// Where it is written down how far it was.
+const CURSOR: &str = "cursor-s3";
 /// Most bytes of a piece, unless its first lines are longer.
 const MOST: usize = 8 * 1024 * 1024;
 /// How often what was added to the newest segment is copied.
 const EVERY: Duration = Duration::from_secs(60);
+const LEAST: Duration = Duration::from_secs(1);
+/// The hashes of whole segments, which a copy without the oldest of them is verified by.
+const ROOTS: &str = crate::audit::directory::ROOTS;
 /// How long a signature holds.
 const SIGNED: Duration = Duration::from_secs(300);
 /// Files of the credentials.
@@ -89,7 +94,8 @@ pub(in crate::audit::serve) struct Store {
     lock: Option<u16>,
     every: Duration,
     target: Target,
-    lag: Arc<AtomicU64>,
+    /// The first entry that is not copied.
+    next: Arc<AtomicU64>,
 }
 
 impl Store {
@@ -108,6 +114,14 @@ impl Store {
         let endpoint = endpoint.parse().context("the URL")?;
         let region = options.region.clone().unwrap_or_else(|| "us-east-1".to_owned());
         let bucket = Bucket::new(endpoint, UrlStyle::Path, bucket.to_owned(), region)?;
+        // What is signed is the name of the host as URLs are written.
+        let signed = bucket.base_url();
+        let port = signed.port().map(|port| format!(":{port}")).unwrap_or_default();
+        let signed = format!("{}{port}", signed.host_str().unwrap_or_default());
+        let authority = url.authority().map_or("", |authority| authority.as_str());
+        ensure!(signed == authority, "write the URL's host as {signed:?}, and not as {authority:?}");
+        let every = options.every.map_or(EVERY, Span::duration);
+        ensure!(every >= LEAST, "--export-s3-every must be at least 1s");
         let credentials = options.credentials.clone().context("--export-s3-credentials is needed")?;
         keys(&credentials)?;
         Ok(Some(Self {
@@ -115,14 +129,14 @@ impl Store {
             prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
             credentials,
             lock: options.lock_days,
-            every: options.every.map_or(EVERY, Span::duration),
+            every,
             target,
-            lag: Arc::default(),
+            next: Arc::default(),
         }))
     }
 
     pub(in crate::audit::serve) fn lag(&self) -> Lag {
-        Lag("s3", self.lag.clone())
+        Lag("s3", self.next.clone())
     }
 
     /// Copies for ever, from where it was.
@@ -130,12 +144,15 @@ impl Store {
     /// # Errors
     /// When the trail can't be read, or where it was can't be written down.
     pub(in crate::audit::serve) async fn follow(
-        self,
+        &self,
         directory: Directory,
         mut committed: watch::Receiver<Arc<Committed>>,
     ) -> anyhow::Result<()> {
-        let cursor = directory.file("cursor-s3");
-        let mut at = read_at(&cursor)?;
+        let cursor = directory.file(CURSOR);
+        let Place { trail, mut at } = match read_place(&cursor)? {
+            Some(place) => place,
+            None => Place::begin(&directory)?,
+        };
         let mut due = Instant::now();
         loop {
             let now = committed.borrow_and_update().clone();
@@ -146,11 +163,15 @@ impl Store {
                 let (from, of, reads) = (at, now.clone(), directory.clone());
                 let piece = tokio::task::spawn_blocking(move || piece(&reads, from, &of)).await?;
                 if let Some(piece) = piece.context("the trail can't be read")? {
-                    self.lag.store(now.size.saturating_sub(piece.from), Ordering::Relaxed);
-                    self.until_kept(&piece).await;
-                    self.lag.store(now.size.saturating_sub(piece.to), Ordering::Relaxed);
+                    self.next.store(piece.from, Ordering::Relaxed);
+                    self.until_kept(&format!("{trail}/{}", segment_name(piece.from)), piece.bytes).await;
+                    self.next.store(piece.to, Ordering::Relaxed);
+                    if piece.next.segment > at.segment {
+                        let roots = std::fs::read(directory.file(ROOTS)).unwrap_or_default();
+                        self.until_kept(&format!("{trail}/{ROOTS}"), roots).await;
+                    }
                     at = piece.next;
-                    write_cursor(&cursor, &format!("{} {}", at.segment, at.offset))?;
+                    write_cursor(&cursor, &format!("{trail} {} {}", at.segment, at.offset))?;
                     continue;
                 }
                 due = Instant::now() + self.every;
@@ -162,16 +183,12 @@ impl Store {
         }
     }
 
-    async fn until_kept(&self, piece: &Piece) {
-        let bytes = Bytes::from(piece.bytes.clone());
+    async fn until_kept(&self, name: &str, bytes: Vec<u8>) {
+        let bytes = Bytes::from(bytes);
         let mut pause = RETRY.0;
-        while let Err(error) = self.put(&segment_name(piece.from), bytes.clone()).await {
+        while let Err(error) = self.put(name, bytes.clone()).await {
             let error = format!("{error:#}");
-            tracing::warn!(
-                error,
-                from = piece.from,
-                "the store does not keep a part of the trail, and is asked again"
-            );
+            tracing::warn!(error, name, "the store does not keep a part of the trail, and is asked again");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RETRY.1);
         }
@@ -259,34 +276,40 @@ fn cut(bytes: &[u8]) -> usize {
     }
     let (mut at, mut end) = (0, 0);
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-        let entry = line.first() == Some(&b'{');
-        // A checkpoint has several lines: it is over where an entry begins.
-        if entry && at > 0 && bytes.get(..at).is_some_and(ends_in_checkpoint) {
-            if at > MOST && end > 0 {
-                return end;
-            }
-            end = at;
-            if end > MOST {
-                return end;
-            }
-        }
         at += line.len();
+        if at > MOST && end > 0 {
+            return end;
+        }
+        // A checkpoint is one line, a text.
+        if line.first() == Some(&b'"') {
+            end = at;
+        }
     }
-    bytes.len()
+    if end > 0 { end } else { bytes.len() }
 }
 
-/// Whether the last line of these is none of an entry.
-fn ends_in_checkpoint(bytes: &[u8]) -> bool {
-    let last = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    let begin = last.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    last.get(begin) != Some(&b'{')
+/// Which trail it is that is copied, and how far it was.
+struct Place {
+    trail: String,
+    at: At,
 }
 
-fn read_at(cursor: &Path) -> anyhow::Result<At> {
-    let Some(text) = read_cursor_text(cursor)? else { return Ok(At::default()) };
-    let bad = || format!("{} has no segment and offset", cursor.display());
-    let (segment, offset) = text.trim().split_once(' ').with_context(bad)?;
-    Ok(At { segment: segment.parse().with_context(bad)?, offset: offset.parse().with_context(bad)? })
+impl Place {
+    /// Where nothing was copied: at the oldest that is there. A trail that is begun anew does not come to stand where another one does.
+    fn begin(directory: &Directory) -> anyhow::Result<Self> {
+        let segment = directory.segments()?.first().copied().unwrap_or_default();
+        let trail = Timestamp::now().as_millisecond().to_string();
+        Ok(Self { trail, at: At { segment, offset: 0 } })
+    }
+}
+
+fn read_place(cursor: &Path) -> anyhow::Result<Option<Place>> {
+    let Some(text) = read_cursor_text(cursor)? else { return Ok(None) };
+    let bad = || format!("{} has no trail, segment and offset", cursor.display());
+    let parts: Vec<&str> = text.split_whitespace().collect();
+    let [trail, segment, offset] = parts.as_slice() else { bail!(bad()) };
+    let at = At { segment: segment.parse().with_context(bad)?, offset: offset.parse().with_context(bad)? };
+    Ok(Some(Place { trail: (*trail).to_owned(), at }))
 }
 
 #[cfg(test)]

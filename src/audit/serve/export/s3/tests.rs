@@ -133,24 +133,30 @@ async fn what_a_store_keeps_is_a_trail_and_is_kept() {
     let (told, committed) = watch::channel(Arc::new(writer.committed().clone()));
     let start = || {
         let store = Store::new(&options(&server.url, &keys.0), None).unwrap().unwrap();
-        let lag = store.lag();
-        (tokio::spawn(store.follow(Directory::at(&folder.0), committed.clone())), lag)
+        let (lag, directory, committed) = (store.lag(), Directory::at(&folder.0), committed.clone());
+        (tokio::spawn(async move { store.follow(directory, committed).await }), lag)
     };
     let (task, _) = start();
-    assert_eq!(kept(&server, 1).await, ["here/00000000000000000000.jsonl"]);
+    let began = Instant::now();
+    while !folder.0.join(CURSOR).exists() {
+        assert!(began.elapsed() < Duration::from_secs(30), "it is not copied");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(kept(&server, 1).await[0].ends_with("/00000000000000000000.jsonl"));
     task.abort();
     // It goes on from where it was: over the end of a segment, and in the next.
     say(&mut writer, 3500);
     told.send_replace(Arc::new(writer.committed().clone()));
     let (task, lag) = start();
     let began = Instant::now();
-    while lag.read().1 != 0 || kept(&server, 3).await.len() < 3 {
-        assert!(began.elapsed() < Duration::from_secs(30), "it is not copied: {} are left", lag.read().1);
+    let size = writer.committed().size;
+    while lag.read(size).1 != 0 || kept(&server, 4).await.len() < 4 {
+        assert!(began.elapsed() < Duration::from_secs(30), "it is not copied: {:?} are left", lag.read(size));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     task.abort();
 
-    for name in kept(&server, 3).await {
+    for name in kept(&server, 4).await {
         let bytes = object(&server, &name, None).await;
         std::fs::write(copy.0.join(name.rsplit('/').next().unwrap()), bytes).unwrap();
     }
@@ -159,6 +165,15 @@ async fn what_a_store_keeps_is_a_trail_and_is_kept() {
     let report = Directory::at(&copy.0).verify(&trust, &[], &mut |_, _, _| {}).unwrap();
     assert_eq!(report.size, writer.committed().size, "the copy is a trail, to its end");
 
+    // A piece that is missing is missed.
+    let names =
+        std::fs::read_dir(&copy.0).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let names: std::collections::BTreeSet<String> = names.filter(|name| name.ends_with(".jsonl")).collect();
+    let middle = copy.0.join(names.into_iter().nth(1).unwrap());
+    let bytes = std::fs::read(&middle).unwrap();
+    std::fs::remove_file(&middle).unwrap();
+    assert!(Directory::at(&copy.0).verify(&trust, &[], &mut |_, _, _| {}).is_err());
+    std::fs::write(&middle, bytes).unwrap();
     // Nobody takes it away: not by its version, and the newest is what was copied.
     let (_, listed) = server.ask("GET", &format!("{}/trails?versions", server.url), &[]).await;
     let (key, version) = (between(&listed, "Key")[0], between(&listed, "VersionId")[0]);
@@ -211,11 +226,16 @@ fn what_can_not_be_used_is_said_at_the_start() {
 #[test]
 fn a_piece_ends_behind_a_checkpoint() {
     let entry = format!("{{{}}}\n", "x".repeat(1000));
-    let check = "t\n1\nroot\n\n\u{2014} t sig\n";
+    let check = "\"t\\n1\\nroot\\n\"\n";
     let batch = [entry.repeat(3000), check.to_owned()].concat();
     let bytes = batch.repeat(4).into_bytes();
     let end = cut(&bytes);
     assert_eq!(end % batch.len(), 0, "{end}");
     assert!(end > 0 && end < bytes.len());
     assert_eq!(cut(&bytes[..100]), 100);
+    // One that is too long by itself is not cut, and what is behind it is none of its.
+    let long = [entry.repeat(9000), check.to_owned()].concat();
+    assert_eq!(cut(long.as_bytes()), long.len());
+    let both = [long.clone(), batch].concat();
+    assert_eq!(cut(both.as_bytes()), long.len());
 }
