@@ -128,6 +128,7 @@ stories! {
     unreadable
     egress_edited_live
     egress_policy_edited_live
+    credentials_are_granted_for_a_life
     ttl_lowered_live
     pod_deleted_by_somebody
     namespace_deleted
