@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A server of S3's protocol, with object lock, for copies of the trail.
-const SERVERS: [&str; 1] = ["moto[s3,server]==5.2.5"];
+const SERVERS: [&str; 3] = ["moto[s3]==5.2.5", "flask==3.1.3", "flask-cors==6.0.5"];
 
 /// Where the client is.
 pub(crate) fn client() -> PathBuf {
