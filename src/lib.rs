@@ -25,6 +25,9 @@ pub mod controller;
     allow(dead_code, unused_imports, reason = "some roles tell, another asks")
 )]
 pub mod detect;
+/// Hashes as text. Pure.
+#[cfg(feature = "api")]
+mod digest;
 /// All that leaves a sandbox: DNS answers, the proxy, transparent TLS and HTTP, limits. Sockets; no rule.
 #[cfg(feature = "gateway")]
 pub mod gateway;

@@ -21,6 +21,8 @@ const FORBIDDEN: &[(&str, &[&str], &str)] = &[
     ("call", IMPURE, "both ends of a call read the same words, and nothing else"),
     ("call", &["crate::"], "the agent and the session share it, so it asks nobody"),
     ("pem", &["crate::"], "everybody may ask it, so it asks nobody"),
+    ("digest", IMPURE, "bytes in, text out"),
+    ("digest", &["crate::"], "everybody may ask it, so it asks nobody"),
     (
         "api",
         &[

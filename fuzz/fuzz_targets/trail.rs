@@ -10,7 +10,7 @@ use glovebox::audit::{
     query::Filter,
     record::MOST_BYTES,
     tree,
-    walk::{Line, Trust, Walk, lines, segment_first, segment_name, torn},
+    walk::{Line, Trust, Walk, first_of, lines, segment_name, torn},
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -64,7 +64,7 @@ fuzz_target!(|input: &[u8]| {
     if let Some(verifier) = Verifier::parse(text) {
         assert_eq!(verifier.to_string(), text.trim());
     }
-    if let Some(first) = segment_first(text) {
+    if let Some(first) = first_of(text) {
         assert_eq!(segment_name(first), text);
     }
     let safe = printable(text, 100);

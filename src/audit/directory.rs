@@ -12,7 +12,7 @@ use super::{
     note::Checkpoint,
     tree::{self, Edge, Hash},
     walk::{
-        Fault, Line, SEGMENT_ENTRIES, SEGMENT_LEVEL, Trust, Walk, entries, lines, place, segment_first,
+        Fault, Line, SEGMENT_ENTRIES, SEGMENT_LEVEL, Trust, Walk, entries, first_of, lines, place,
         segment_name, segment_of, torn,
     },
 };
@@ -123,22 +123,18 @@ impl Directory {
     /// # Errors
     /// When the directory can't be read.
     pub fn segments(&self) -> io::Result<Vec<u64>> {
-        let mut all = Vec::new();
-        for file in fs::read_dir(&self.path)? {
-            all.extend(file?.file_name().to_str().and_then(segment_first));
-        }
-        all.sort_unstable();
+        let mut all = self.files()?;
+        all.retain(|first| first.is_multiple_of(SEGMENT_ENTRIES));
         Ok(all)
     }
 
-    /// The first entries of all files that have some.
-    fn pieces(&self) -> io::Result<Vec<u64>> {
+    /// Segments and pieces of some, by their first entries.
+    fn files(&self) -> io::Result<Vec<u64>> {
         let mut all = Vec::new();
         for file in fs::read_dir(&self.path)? {
-            let name = file?.file_name();
-            let first = name.to_str().and_then(|name| name.strip_suffix(".jsonl")?.parse::<u64>().ok());
-            all.extend(first);
+            all.extend(file?.file_name().to_str().and_then(first_of));
         }
+        all.sort_unstable();
         Ok(all)
     }
 
@@ -189,7 +185,9 @@ impl Directory {
         kept: &[Checkpoint],
         each: &mut dyn FnMut(u64, &[u8], &Line),
     ) -> Result<Report, Found> {
-        let segments = self.segments().map_err(|error| self.unreadable(".", &error))?;
+        let files = self.files().map_err(|error| self.unreadable(".", &error))?;
+        let mut segments = files.clone();
+        segments.retain(|first| first.is_multiple_of(SEGMENT_ENTRIES));
         let roots = self.roots().map_err(|error| self.unreadable(ROOTS, &error))?;
         let mut walk = Walk::default();
         let oldest = segments.first().copied().unwrap_or_default();
@@ -223,8 +221,7 @@ impl Directory {
             return Err(Found::whole(ROOTS, What::Short { from: walk.edge.size(), to: known }));
         }
         // Behind a gap, in a segment that is in pieces.
-        let pieces = self.pieces().map_err(|error| self.unreadable(".", &error))?;
-        if let Some(to) = pieces.into_iter().filter(|first| *first > walk.edge.size()).min() {
+        if let Some(to) = files.into_iter().find(|first| *first > walk.edge.size()) {
             return Err(Found::whole(&segment_name(to), What::Short { from: walk.edge.size(), to }));
         }
         end(&walk, kept, segments.last().copied())?;

@@ -7,7 +7,8 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use sha2::{Digest as _, Sha256};
 
-use super::tree::{Hash, hex};
+use super::tree::Hash;
+use crate::digest::hex;
 
 /// The type of key: Ed25519 over the text.
 const ED25519: u8 = 1;

@@ -1,22 +1,12 @@
 //! The Merkle tree over the trail's entries, as RFC 6962 has it: one root stands for all of them, and a short proof shows that an
 //! entry is among them. Pure.
 
-use std::{fmt::Write as _, ops::Range};
+use std::ops::Range;
 
 use sha2::{Digest as _, Sha256};
 
 /// A SHA-256.
 pub type Hash = [u8; 32];
-
-/// Bytes as text: two digits each.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // A string takes all that is written to it.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
 
 /// What stands for one entry.
 #[must_use]
@@ -171,6 +161,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::digest::hex;
 
     fn leaves(count: usize) -> Vec<Hash> {
         (0..count).map(|n| leaf(n.to_string().as_bytes())).collect()

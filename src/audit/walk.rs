@@ -234,9 +234,9 @@ pub fn segment_name(first: u64) -> String {
     format!("{first:020}.jsonl")
 }
 
-/// Which entry a file begins with, by its name.
+/// Which entry a file begins with, by its name: a segment, or a piece of one.
 #[must_use]
-pub fn segment_first(name: &str) -> Option<u64> {
+pub fn first_of(name: &str) -> Option<u64> {
     let first: u64 = name.strip_suffix(".jsonl")?.parse().ok()?;
-    (segment_name(first) == name && first.is_multiple_of(SEGMENT_ENTRIES)).then_some(first)
+    (segment_name(first) == name).then_some(first)
 }

@@ -16,11 +16,12 @@ use super::{
     entry::{Entry, Source},
     note::{Checkpoint, Signer},
     record::Record,
-    tree::{self, Edge, hex},
+    tree::{self, Edge},
     walk::{
         Fault, Line, SEGMENT_ENTRIES, SEGMENT_LEVEL, Trust, Walk, entries, lines, place, segment_name, torn,
     },
 };
+use crate::digest::hex;
 
 /// Most producers whose place is remembered; beyond that the one that was silent for longest is forgotten.
 const MOST_PRODUCERS: usize = 1024;

@@ -16,7 +16,8 @@ use sha2::{Digest as _, Sha256};
 use super::context::Context;
 use crate::{
     api::{EgressPolicy, SandboxClass},
-    audit::{Act, Record, now, printable, tree::hex},
+    audit::{Act, Record, now, printable},
+    digest::hex,
     kubernetes::{Guarded, get},
 };
 

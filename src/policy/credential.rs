@@ -1,35 +1,30 @@
 //! Which requests get a sandbox's credentials. A secret itself is never here: what is known of it is where it belongs.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::sync::Arc;
 
 use kube::ResourceExt as _;
-use sha2::{Digest as _, Sha256};
 
 use super::{
     host::Host,
     http_path::HttpMatch,
     pattern::{Pattern, Shared},
 };
-use crate::api::{self, AgentSandbox, HttpRule};
+use crate::{
+    api::{self, AgentSandbox, HttpRule},
+    digest,
+};
 
 /// What every placeholder begins with, so that a person who finds one knows what it is.
 const BEGINNING: &str = "glovebox-placeholder-";
+/// Digits of the hash behind it: as much as a uid has, and few enough for a field.
+const DIGITS: usize = 32;
 
 /// What stands for a credential inside of the sandbox. It is made of the sandbox's uid, so that it is as random as that, the same for
 /// whoever computes it, and another one for each sandbox. Nothing is opened by knowing it.
 #[must_use]
 pub fn placeholder(uid: &str, credential: &str) -> String {
-    let mut hash = Sha256::new();
-    for part in ["glovebox.dev/placeholder", uid, credential] {
-        hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-        hash.update(part);
-    }
-    let mut text = BEGINNING.to_owned();
-    for byte in hash.finalize().iter().take(16) {
-        // Writing to a String can't fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    let hash = digest::of_parts(&["glovebox.dev/placeholder", uid, credential]);
+    format!("{BEGINNING}{}", hash.get(..DIGITS).unwrap_or_default())
 }
 
 /// One credential of a sandbox, as the gateway looks at requests.

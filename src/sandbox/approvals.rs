@@ -4,12 +4,11 @@
 //! Must never let a decision hold for anything but what was looked at: it names the hash of the sandbox's uid, the host, the port and
 //! the protocol, and the hash is computed anew wherever it matters.
 
-use std::{fmt::Write as _, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::{Resource as _, ResourceExt as _, core::DeserializeGuard};
-use sha2::{Digest as _, Sha256};
 
 use super::{lifecycle::after, names, world::World};
 use crate::{
@@ -17,6 +16,7 @@ use crate::{
         AgentSandbox, ApprovalPhase, ApprovalVerdict, AskingSandbox, ClassEgress, Decision, EgressApproval,
         EgressApprovalSpec, EgressApprovalStatus, EgressRule, Protocol, REQUESTER_ANNOTATION, Unmatched,
     },
+    digest,
     policy::{Ask, ClusterRanges, Destination, Policy, Source, Wire},
 };
 
@@ -72,17 +72,7 @@ pub fn of(approval: &DeserializeGuard<EgressApproval>) -> Option<&str> {
 /// What a decision names.
 #[must_use]
 pub fn hash(uid: &str, host: &str, port: i32, protocol: Protocol) -> String {
-    let mut hash = Sha256::new();
-    for part in [uid, host, &port.to_string(), protocol.as_str()] {
-        hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-        hash.update(part);
-    }
-    let mut hex = String::with_capacity(64);
-    for byte in hash.finalize() {
-        // Writing to a String can't fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
+    digest::of_parts(&[uid, host, &port.to_string(), protocol.as_str()])
 }
 
 /// The rule that would be given.

@@ -13,8 +13,9 @@ use super::{
     runner::Job,
 };
 use crate::{
-    audit::{Act, File, Process, Record, Subject, now, printable, tree},
+    audit::{Act, File, Process, Record, Subject, now, printable},
     call::Exec,
+    digest,
 };
 
 /// Longest user name, in characters.
@@ -79,7 +80,7 @@ fn hash(exec: &Exec) -> String {
 }
 
 fn hex(hash: Sha256) -> String {
-    tree::hex(&hash.finalize())
+    digest::hex(&hash.finalize())
 }
 
 fn user(user: &User) -> String {

@@ -23,8 +23,9 @@ use crate::{
         now,
         query::Filter,
         sender::{BOOT, FIRST, PATH},
-        tree::{self, hex},
+        tree,
     },
+    digest::hex,
     session::{
         Problem, Reason,
         answer::{json, typed},

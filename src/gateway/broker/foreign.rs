@@ -39,6 +39,12 @@ const FORGED: [&str; 2] = ["csrf", "xsrf"];
 /// Where browsers put a credential in a WebSocket's request, which has no field for one.
 const PROTOCOL: &str = "secwebsocketprotocol";
 
+/// Base64, however it is padded.
+const FORGIVING: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
 /// How sure it is that a request brings a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Foreign {
@@ -65,9 +71,7 @@ fn letters(name: impl Iterator<Item = u8>) -> String {
 /// What Basic has in it, however it is padded.
 fn basic(value: &[u8]) -> Option<Vec<u8>> {
     let (scheme, rest) = value.split_at_checked(6)?;
-    let forgiving = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
-    let engine = GeneralPurpose::new(&alphabet::STANDARD, forgiving);
-    scheme.eq_ignore_ascii_case(b"basic ").then(|| engine.decode(rest.trim_ascii()).ok())?
+    scheme.eq_ignore_ascii_case(b"basic ").then(|| FORGIVING.decode(rest.trim_ascii()).ok())?
 }
 
 /// Whether a field's value holds a text, as it is or as a password of Basic.

@@ -51,17 +51,13 @@ fn add_all(forms: &mut Vec<Zeroizing<Vec<u8>>>, secret: &[u8]) {
     add(quoted.as_bytes().to_vec());
     add(quoted.replace('/', "\\/").into_bytes());
     add(quoted.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e").into_bytes());
-    for offset in 0..3 {
-        let mut padded = Zeroizing::new(vec![0; offset]);
+    // In whole groups: what stands before it changes so many of the first letters, what stands behind it the last.
+    for (before, changed) in [(0, 0), (1, 2), (2, 3)] {
+        let mut padded = Zeroizing::new(vec![0; before]);
         padded.extend_from_slice(secret);
-        // In whole groups: what stands before it changes the first letters, what stands behind it the last.
         let groups = padded.get(..padded.len() / 3 * 3).unwrap_or_default();
         for text in [BASE64_STANDARD_NO_PAD.encode(groups), BASE64_URL_SAFE_NO_PAD.encode(groups)] {
-            add(text
-                .get([0, 2, 3].into_iter().nth(offset).unwrap_or_default()..)
-                .unwrap_or_default()
-                .as_bytes()
-                .to_vec());
+            add(text.into_bytes().split_off(changed));
         }
     }
 }

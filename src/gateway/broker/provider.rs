@@ -9,13 +9,11 @@ use axum::http::Uri;
 use kube::Client;
 use serde::{Deserialize, Serialize};
 
-use super::{Fetched, Lack, Secret};
+use super::{Fetched, Lack, Secret, source::most_of};
 use crate::{api::ProviderRef, gateway::tenant::Identity, policy::Credential, post::Target};
 
 /// How long a secret is used whose provider does not say for how long it is good.
 const FRESH: Duration = Duration::from_secs(60);
-/// Of its time, how much is used before the provider is asked again.
-const SPENT: u32 = 80;
 
 /// Who is asked for secrets.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -152,7 +150,7 @@ fn read(what: &str, body: &[u8]) -> Result<Fetched, Lack> {
     let secret = Secret::new(answer.secret.into_bytes())
         .map_err(|why| Lack::Gone(format!("the secret of {what} {why}")))?;
     let life = answer.expires_in_seconds.map(|seconds| Duration::from_secs(seconds.into()));
-    Ok(Fetched { secret, fresh: life.map_or(FRESH, |life| life * SPENT / 100), good: life })
+    Ok(Fetched { secret, fresh: life.map_or(FRESH, most_of), good: life })
 }
 
 #[cfg(test)]

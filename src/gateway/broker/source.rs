@@ -31,8 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// A grant may be a moment behind the sandbox: how often it is tried again, and after what pause.
 const TRIES: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(250);
-/// Of a token's time, how much is used before another one is made.
-const SPENT: u32 = 80;
 /// Annotation of a Secret: the hosts that it may be sent to, by their full names, with commas between them.
 const HOSTS: &str = "glovebox.dev/hosts";
 /// Where the kubelet keeps the token by which this process is known, which names the API server.
@@ -49,6 +47,11 @@ pub struct Fetched {
     pub fresh: Duration,
     /// How long it is used where the source can't be asked; as long as the rest of what is known stays, if it does not end by itself.
     pub good: Option<Duration>,
+}
+
+/// How much of a secret's time is used before another one is had.
+pub(super) fn most_of(life: Duration) -> Duration {
+    life * 4 / 5
 }
 
 /// Why there is none, for a person. Never holds any of it.
@@ -149,7 +152,7 @@ impl Kubernetes {
         let left = left.unwrap_or_default();
         let secret =
             Secret::new(status.token.into_bytes()).map_err(|why| Lack::Gone(format!("{what} {why}")))?;
-        Ok(Fetched { secret, fresh: left * SPENT / 100, good: Some(left.saturating_sub(MARGIN)) })
+        Ok(Fetched { secret, fresh: most_of(left), good: Some(left.saturating_sub(MARGIN)) })
     }
 }
 

@@ -110,15 +110,14 @@ impl Store {
         let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
         ensure!(!bucket.is_empty(), "the URL names no bucket: expected https://HOST/BUCKET/PREFIX");
         let scheme = url.scheme_str().unwrap_or_default();
-        let endpoint = format!("{scheme}://{}", url.authority().map_or("", |authority| authority.as_str()));
-        let endpoint = endpoint.parse().context("the URL")?;
+        let authority = url.authority().map_or("", |authority| authority.as_str());
+        let endpoint = format!("{scheme}://{authority}").parse().context("the URL")?;
         let region = options.region.clone().unwrap_or_else(|| "us-east-1".to_owned());
         let bucket = Bucket::new(endpoint, UrlStyle::Path, bucket.to_owned(), region)?;
         // What is signed is the name of the host as URLs are written.
         let signed = bucket.base_url();
         let port = signed.port().map(|port| format!(":{port}")).unwrap_or_default();
         let signed = format!("{}{port}", signed.host_str().unwrap_or_default());
-        let authority = url.authority().map_or("", |authority| authority.as_str());
         ensure!(signed == authority, "write the URL's host as {signed:?}, and not as {authority:?}");
         let every = options.every.map_or(EVERY, Span::duration);
         ensure!(every >= LEAST, "--export-s3-every must be at least 1s");
@@ -149,15 +148,17 @@ impl Store {
         mut committed: watch::Receiver<Arc<Committed>>,
     ) -> anyhow::Result<()> {
         let cursor = directory.file(CURSOR);
-        let Place { trail, mut at } = match read_place(&cursor)? {
+        let Place { mut trail, mut at } = match read_place(&cursor)? {
             Some(place) => place,
             None => Place::begin(&directory)?,
         };
         let mut due = Instant::now();
         loop {
             let now = committed.borrow_and_update().clone();
-            // A trail that was begun anew is copied from its beginning.
-            at = if at.segment > now.segment { At::default() } else { at };
+            // A trail that was begun anew is another one.
+            if at.segment > now.segment {
+                Place { trail, at } = Place::begin(&directory)?;
+            }
             let newest = at.segment == now.segment;
             if !newest || Instant::now() >= due {
                 let (from, of, reads) = (at, now.clone(), directory.clone());
