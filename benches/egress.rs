@@ -76,8 +76,10 @@ fn by_turns(sizes: &Sizes, rows: &mut Rows) -> Result<()> {
     for proxy in &both {
         proxy.turn(sizes, &mut unused)?;
     }
-    for _ in 0..TURNS {
-        for proxy in &both {
+    let [relay, gateway] = &both;
+    for turn in 0..TURNS {
+        // Each goes first as often as the other.
+        for proxy in if turn.is_multiple_of(2) { [relay, gateway] } else { [gateway, relay] } {
             proxy.turn(sizes, rows)?;
         }
     }

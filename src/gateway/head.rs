@@ -123,20 +123,22 @@ pub struct Answer {
 
 /// Where the head ends, if it is whole: the bytes up to there are lines that end in CR LF and nothing else.
 fn end(bytes: &[u8]) -> Result<Option<usize>, HeadError> {
-    let (mut line, mut before) = (0, 0);
-    for (at, byte) in bytes.iter().copied().enumerate().take(MOST_BYTES) {
-        match (before, byte) {
-            (b'\r', b'\n') if at == line + 1 && line == 0 => return Err(HeadError::Syntax),
-            (b'\r', b'\n') if at == line + 1 => return Ok(Some(at + 1)),
-            (b'\r', b'\n') => line = at + 1,
-            (b'\r', _) | (_, b'\n') => return Err(HeadError::LineEnd),
-            (_, b' ' | b'\t') if at == 0 => return Err(HeadError::Syntax),
-            (_, b' ' | b'\t') if at == line => return Err(HeadError::Folded),
-            (_, b'\t' | b'\r') => {}
-            (_, 0..=0x1f | 0x7f) => return Err(HeadError::Control),
-            _ => {}
+    let control = |byte: &u8| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f;
+    let head = bytes.get(..MOST_BYTES).unwrap_or(bytes);
+    let mut line = 0;
+    while let Some(rest @ [first, ..]) = head.get(line..) {
+        if matches!(first, b' ' | b'\t') {
+            return Err(if line == 0 { HeadError::Syntax } else { HeadError::Folded });
         }
-        before = byte;
+        let Some(length) = rest.iter().position(control) else { break };
+        match rest.get(length..).unwrap_or_default() {
+            [b'\r', b'\n', ..] if length > 0 => line += length + 2,
+            [b'\r', b'\n', ..] if line > 0 => return Ok(Some(line + 2)),
+            [b'\r', b'\n', ..] => return Err(HeadError::Syntax),
+            [b'\r'] => break,
+            [b'\r' | b'\n', ..] => return Err(HeadError::LineEnd),
+            _ => return Err(HeadError::Control),
+        }
     }
     if bytes.len() >= MOST_BYTES { Err(HeadError::TooLong) } else { Ok(None) }
 }

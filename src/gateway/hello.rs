@@ -2,8 +2,6 @@
 //!
 //! Hostile bytes. Must never hand out a name of a hello that was not read whole.
 
-use std::io::Cursor;
-
 use rustls::server::Acceptor;
 
 /// Most bytes of a hello, padding and post-quantum keys included.
@@ -36,6 +34,8 @@ pub enum HelloError {
 pub struct Peek {
     acceptor: Acceptor,
     hello: Hello,
+    /// How many of its bytes were looked at.
+    seen: usize,
 }
 
 /// What a hello says, and all bytes that came, to be passed on as they are.
@@ -52,15 +52,27 @@ impl Peek {
     ///
     /// # Errors
     /// When this can't become a hello.
-    pub fn feed(&mut self, mut more: &[u8]) -> Result<bool, HelloError> {
-        self.hello.bytes.extend_from_slice(more);
+    pub fn feed(&mut self, more: &[u8]) -> Result<bool, HelloError> {
+        self.room().extend_from_slice(more);
+        self.look()
+    }
+
+    /// Where what comes next is put, after what came before; then it is to be looked at.
+    pub const fn room(&mut self) -> &mut Vec<u8> {
+        &mut self.hello.bytes
+    }
+
+    /// Looks at what was put there. Whether the hello is whole.
+    ///
+    /// # Errors
+    /// When this can't become a hello.
+    pub fn look(&mut self) -> Result<bool, HelloError> {
         if self.hello.bytes.first().is_some_and(|first| *first != HANDSHAKE) {
             return Err(HelloError::NotTls);
         }
-        while !more.is_empty() {
-            let mut cursor = Cursor::new(more);
-            let read = self.acceptor.read_tls(&mut cursor).map_err(|_| HelloError::TooLong)?;
-            more = more.get(read..).unwrap_or_default();
+        while let Some(mut more @ [_, ..]) = self.hello.bytes.get(self.seen..) {
+            let read = self.acceptor.read_tls(&mut more).map_err(|_| HelloError::TooLong)?;
+            self.seen += read;
             match self.acceptor.accept() {
                 Ok(Some(accepted)) => {
                     self.hello.server_name = accepted.client_hello().server_name().map(Into::into);

@@ -73,18 +73,18 @@ pub(super) async fn hello(visit: &Visit, client: &mut TcpStream, first: &[u8]) -
     let mut head = Head::of(visit)?;
     let read = async {
         let mut peek = Peek::default();
-        let mut more = first.to_vec();
+        peek.room().extend_from_slice(first);
+        let mut read = first.len();
         loop {
-            head.hold(more.len())?;
-            if peek.feed(&more).map_err(|error: HelloError| Trouble::from(error))? {
+            head.hold(read)?;
+            if peek.look().map_err(|error: HelloError| Trouble::from(error))? {
                 return Ok(peek.into_hello());
             }
-            more.clear();
-            more.reserve(HELLO_CHUNK);
-            match client.read_buf(&mut more).await {
-                Ok(read) if read > 0 => {}
+            peek.room().reserve(HELLO_CHUNK);
+            read = match client.read_buf(peek.room()).await {
+                Ok(read) if read > 0 => read,
                 _ => return Err(None),
-            }
+            };
         }
     };
     timeout(visit.gateway.timing.hello, read).await.unwrap_or(Err(Some(Trouble::HelloSlow)))

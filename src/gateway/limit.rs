@@ -148,9 +148,9 @@ impl Shared {
         Self::holding(self.with(|bucket| bucket.clone()))
     }
 
-    /// Takes one, if there is one.
-    pub fn one(&self, now: Nanos) -> bool {
-        !self.is_limited() || self.with(|bucket| bucket.take(now, 1)) == 1
+    /// Takes one, if there is one. What time it is matters only where there is a rate.
+    pub fn one(&self, now: impl FnOnce() -> Nanos) -> bool {
+        !self.is_limited() || self.with(|bucket| bucket.take(now(), 1)) == 1
     }
 }
 

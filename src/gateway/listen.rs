@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
+use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -21,6 +22,10 @@ pub(super) async fn serve<H, F>(
     H: Fn(Arc<Gateway>, TcpStream, IpAddr) -> F + Clone + Send + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
+    // Bytes are passed on as they come; waiting for more would only add delay. What is accepted has it from here.
+    if let Err(error) = sockopt::set_tcp_nodelay(&listener, true) {
+        tracing::warn!(%error, "TCP_NODELAY");
+    }
     let mut stopped = std::pin::pin!(stop.cancelled());
     loop {
         let accepted = tokio::select! {
@@ -40,12 +45,12 @@ pub(super) async fn serve<H, F>(
             gateway.metrics.full();
             continue;
         };
-        let _ = client.set_nodelay(true);
         let (gateway, handle) = (gateway.clone(), handle.clone());
-        // Made where it runs: a future that is moved in takes its size twice, for as long as the connection lasts.
-        tasks.spawn(async move {
+        // Made where it runs: a future that is moved in takes its size twice, for as long as the connection lasts. In a box: a task is
+        // moved several times until it runs, and once more when it is done.
+        tasks.spawn(Box::pin(async move {
             handle(gateway, client, source).await;
             drop(place);
-        });
+        }));
     }
 }

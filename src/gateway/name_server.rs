@@ -141,7 +141,7 @@ fn answer(
             gateway.refuse(None, source, Entry::Dns, &Refusal::raw(Trouble::UnknownSource, b"", 0));
             return Known::Refused;
         };
-        if tenant.queries.one(gateway.clock.now()) {
+        if tenant.queries.one(|| gateway.clock.now()) {
             of(gateway, tenant, source, here, name)
         } else {
             Known::Refused

@@ -53,7 +53,8 @@ fn connect_to(target: &str, host: Option<&str>) -> Result<(Destination, u16), Re
     let refused = |reason: Reason| Refusal::raw(reason, target.as_bytes(), 0);
     let (destination, port) = authority::parse(target).map_err(refused)?;
     let port = port.ok_or(Trouble::PortUnclear).map_err(|trouble| refused(trouble.into()))?;
-    if let Some(host) = host {
+    // Most clients say the same twice, which is read once.
+    if let Some(host) = host.filter(|host| *host != target) {
         let (named, at) = authority::parse(host).map_err(refused)?;
         if named != destination || at.is_some_and(|at| at != port) {
             return Err(refused(Trouble::AuthorityMismatch.into()));

@@ -286,7 +286,7 @@ impl Tenant {
     pub fn connect(&self) -> Result<Inside, Trouble> {
         let most = self.terms.load().limits.connections;
         let inside = self.connections.enter(1, most).ok_or(Trouble::TooManyConnections)?;
-        if self.new_connections.one(self.clock.now()) { Ok(inside) } else { Err(Trouble::TooManyNew) }
+        if self.new_connections.one(|| self.clock.now()) { Ok(inside) } else { Err(Trouble::TooManyNew) }
     }
 
     /// Registers a flow. If the terms changed since it was judged, it is judged again: between the judging and here, a swap
@@ -318,7 +318,7 @@ impl Tenant {
         let used = self.rule_use(rule);
         let most = rule.limits.max_connections.unwrap_or(u32::MAX);
         let inside = used.connections.enter(1, most).ok_or(Trouble::TooManyConnections)?;
-        if used.new_connections.one(self.clock.now()) { Ok((used, inside)) } else { Err(Trouble::TooManyNew) }
+        if used.new_connections.one(|| self.clock.now()) { Ok((used, inside)) } else { Err(Trouble::TooManyNew) }
     }
 
     /// Whether a name that the rule allows is one of so many. A name that the rule spells out is none of them.
@@ -366,8 +366,7 @@ impl Tenant {
     fn rule_use(&self, rule: &Rule) -> Arc<RuleUse> {
         let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (rule.policy.clone(), rule.name.clone());
-        let at = self.clock.now();
-        rules.entry(key).or_insert_with(|| RuleUse::new(&rule.limits, at).into()).clone()
+        rules.entry(key).or_insert_with(|| RuleUse::new(&rule.limits, self.clock.now()).into()).clone()
     }
 
     /// Whatever is long is done without the lock, which every connection takes.

@@ -27,7 +27,7 @@ pub(super) async fn serve(gateway: Arc<Gateway>, client: TcpStream, source: IpAd
     let proving = tenant.as_ref().is_some_and(|tenant| !tenant.begun.load(Ordering::Relaxed));
     if proving {
         tracing::debug!(%source, "the fence does not stand yet");
-    } else if tenant.is_some() || loud.one(gateway.clock.now()) {
+    } else if tenant.is_some() || loud.one(|| gateway.clock.now()) {
         gateway.refuse(tenant.as_deref(), source, Entry::Tripwire, &Refusal::raw(Trouble::Tripwire, b"", 0));
     }
     last_words(client, WORDS).await;

@@ -147,19 +147,23 @@ impl fmt::Display for Pattern {
     }
 }
 
+/// By a hash that is quick rather than safe from those who choose keys: these are chosen by whoever writes rules, of whom so many are
+/// taken, and a sandbox can only look them up.
+type Map<T> = HashMap<Host, Vec<T>, foldhash::quality::RandomState>;
+
 /// Patterns by name, for a lookup that costs as much for ten thousand as for ten.
 #[derive(Clone, Debug)]
 pub(super) struct PatternMap<T> {
-    exact: HashMap<Host, Vec<T>>,
-    one: HashMap<Host, Vec<T>>,
-    many: HashMap<Host, Vec<T>>,
+    exact: Map<T>,
+    one: Map<T>,
+    many: Map<T>,
     /// The most labels that a name in `many` has: longer suffixes of a host are not looked up.
     deepest: usize,
 }
 
 impl<T> Default for PatternMap<T> {
     fn default() -> Self {
-        Self { exact: HashMap::new(), one: HashMap::new(), many: HashMap::new(), deepest: 0 }
+        Self { exact: Map::default(), one: Map::default(), many: Map::default(), deepest: 0 }
     }
 }
 

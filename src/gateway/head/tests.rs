@@ -241,3 +241,40 @@ proptest! {
         prop_assert_eq!(first, second);
     }
 }
+
+/// What [`end`] says, byte by byte.
+fn naive_end(bytes: &[u8]) -> Result<Option<usize>, HeadError> {
+    let (mut line, mut before) = (0, 0);
+    for (at, byte) in bytes.iter().copied().enumerate().take(MOST_BYTES) {
+        match (before, byte) {
+            (b'\r', b'\n') if at == line + 1 && line == 0 => return Err(HeadError::Syntax),
+            (b'\r', b'\n') if at == line + 1 => return Ok(Some(at + 1)),
+            (b'\r', b'\n') => line = at + 1,
+            (b'\r', _) | (_, b'\n') => return Err(HeadError::LineEnd),
+            (_, b' ' | b'\t') if at == 0 => return Err(HeadError::Syntax),
+            (_, b' ' | b'\t') if at == line => return Err(HeadError::Folded),
+            (_, b'\t' | b'\r') => {}
+            (_, 0..=0x1f | 0x7f) => return Err(HeadError::Control),
+            _ => {}
+        }
+        before = byte;
+    }
+    if bytes.len() >= MOST_BYTES { Err(HeadError::TooLong) } else { Ok(None) }
+}
+
+proptest! {
+    #[test]
+    fn lines_end_where_they_do_byte_by_byte(
+        parts in prop::collection::vec(
+            prop_oneof![
+                Just(b"\r\n".to_vec()), Just(b"\r".to_vec()), Just(b"\n".to_vec()), Just(b" ".to_vec()), Just(b"\t".to_vec()),
+                Just(b"a: b\r\n".to_vec()), Just(b"GET / HTTP/1.1\r\n".to_vec()), prop::collection::vec(any::<u8>(), 0..4),
+            ],
+            0..12,
+        ),
+        long in prop_oneof![8 => Just(0), 1 => MOST_BYTES - 40..MOST_BYTES + 2],
+    ) {
+        let bytes = [vec![b'x'; long], parts.concat()].concat();
+        prop_assert_eq!(end(&bytes), naive_end(&bytes));
+    }
+}
