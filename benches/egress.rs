@@ -69,19 +69,26 @@ fn run(quick: bool, without_others: bool) -> Result<()> {
     rows.report(if without_others { &absent } else { &[] })
 }
 
-/// The gateway and the relay, both running, by turns.
-fn by_turns(sizes: &Sizes, rows: &mut Rows) -> Result<()> {
-    let both = [Proxy::role("relay", &["relay", "splice"])?, Proxy::role("gateway", &["gateway"])?];
+/// The gateway, and what it is held against, all running, by turns, whose mean is what the round says.
+fn by_turns(sizes: &Sizes, others: &[Other], files: u64, rows: &mut Rows) -> Result<()> {
+    let mut all = vec![Proxy::role("relay", &["relay", "splice"])?, Proxy::role("gateway", &["gateway"])?];
+    if others.contains(&Other::Squid) {
+        all.push(Proxy::other(Other::Squid, files)?);
+    }
     let mut unused = Rows::default();
-    for proxy in &both {
+    for proxy in &all {
         proxy.turn(sizes, &mut unused)?;
     }
-    let [relay, gateway] = &both;
-    for turn in 0..TURNS {
-        // Each goes first as often as the other.
-        for proxy in if turn.is_multiple_of(2) { [relay, gateway] } else { [gateway, relay] } {
-            proxy.turn(sizes, rows)?;
+    let mut turns = Rows::default();
+    for _ in 0..TURNS {
+        for proxy in &all {
+            proxy.turn(sizes, &mut turns)?;
         }
+        // Whoever went first goes last.
+        all.reverse();
+    }
+    for (row, mean) in turns.means() {
+        rows.push(row.to_owned(), mean);
     }
     Ok(())
 }
@@ -90,7 +97,7 @@ fn by_turns(sizes: &Sizes, rows: &mut Rows) -> Result<()> {
 fn round(round: usize, sizes: &Sizes, others: &[Other], files: u64, rows: &mut Rows) -> Result<()> {
     let mut order = vec!["direct", "relay", "relay-copy", "gateway"];
     order.extend(others.iter().map(|other| other.name()));
-    by_turns(sizes, rows)?;
+    by_turns(sizes, others, files, rows)?;
     let turns = order.len();
     order.rotate_left(round % turns);
     for name in order {

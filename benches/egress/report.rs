@@ -25,7 +25,7 @@ const BOUNDS: &[Bound] = &[
     ratio("gateway sni by turns", "relay hello by turns", 1.25),
     ratio("gateway bulk by turns", "relay bulk by turns", 1.1),
     ratio("gateway denied", "gateway connect", 1.0),
-    ratio("gateway connect", "squid connect", 0.6),
+    ratio("gateway connect by turns", "squid connect by turns", 0.6),
     at_most("gateway idle", 20.0),
     at_most("gateway dns allowed", 8.0),
     at_most("gateway dns denied", 8.0),
@@ -33,13 +33,23 @@ const BOUNDS: &[Bound] = &[
     at_most("gateway swap p99 shift", 1.0),
 ];
 
-/// One value a round of each row; of those by turns, one a turn.
+/// One value a round of each row.
 #[derive(Default)]
 pub(crate) struct Rows(BTreeMap<String, Vec<f64>>);
 
 impl Rows {
     pub(crate) fn add(&mut self, proxy: &str, row: &str, value: f64) {
-        self.0.entry(format!("{proxy} {row}")).or_default().push(value);
+        self.push(format!("{proxy} {row}"), value);
+    }
+
+    /// Of a row by its whole name.
+    pub(crate) fn push(&mut self, row: String, value: f64) {
+        self.0.entry(row).or_default().push(value);
+    }
+
+    /// The mean of each row, as the value of one round.
+    pub(crate) fn means(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.0.iter().map(|(row, values)| (row.as_str(), values.iter().sum::<f64>() / values.len() as f64))
     }
 
     /// The values of a row, or round by round how many times those of another they are.
@@ -125,7 +135,7 @@ fn unit(row: &str) -> &'static str {
         "bulk" => "CPU s a GB",
         "idle" => "KiB a tunnel",
         "revoke" => "ms until all tunnels are closed",
-        "swap p99 shift" => "ms later, the slowest of 100",
+        "swap p99 shift" | "swap p99 shift, the worst turn" => "ms later, the slowest of 100",
         "dns allowed" | "dns denied" | "udp" => "CPU us a query",
         _ => "CPU us a connection",
     }

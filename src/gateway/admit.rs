@@ -350,7 +350,7 @@ impl Dialled<'_> {
     }
 
     /// Carries bytes both ways until the end. `first` was read before.
-    pub async fn relay(self, client: &TcpStream, upstream: &TcpStream, first: &[u8]) {
+    pub async fn relay(self, client: &TcpStream, upstream: &TcpStream, first: Vec<u8>) {
         let gateway = &self.visit.gateway;
         let pipes = || gateway.pipes.enter(1, gateway.room.pipes);
         let used = &self.visit.tenant.used;

@@ -80,7 +80,8 @@ pub(super) async fn hello(visit: &Visit, client: &mut TcpStream, first: &[u8]) -
             if peek.look().map_err(|error: HelloError| Trouble::from(error))? {
                 return Ok(peek.into_hello());
             }
-            peek.room().reserve(HELLO_CHUNK);
+            // Exactly: what is read must not be more than what is counted next.
+            peek.room().reserve_exact(HELLO_CHUNK);
             read = match client.read_buf(peek.room()).await {
                 Ok(read) if read > 0 => read,
                 _ => return Err(None),

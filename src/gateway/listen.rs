@@ -1,15 +1,35 @@
 //! The accept loop of every TCP entry: room for all before anything else, and a handler for each connection.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
-use rustix::net::sockopt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::admit::Gateway;
 
 /// When the process has no file descriptor left, one is awaited rather than asked for without end.
 const OUT_OF_FILES: Duration = Duration::from_millis(50);
+
+/// As long as the kernel's default lets it be.
+const BACKLOG: u32 = 1024;
+
+/// Listens. Bytes are passed on as they come, since waiting for more would only add delay: what is accepted has that from here, without
+/// being told each time.
+///
+/// # Errors
+/// When the address can't be had.
+pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.set_nodelay(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// Accepts until `stop`.
 pub(super) async fn serve<H, F>(
@@ -22,10 +42,6 @@ pub(super) async fn serve<H, F>(
     H: Fn(Arc<Gateway>, TcpStream, IpAddr) -> F + Clone + Send + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
-    // Bytes are passed on as they come; waiting for more would only add delay. What is accepted has it from here.
-    if let Err(error) = sockopt::set_tcp_nodelay(&listener, true) {
-        tracing::warn!(%error, "TCP_NODELAY");
-    }
     let mut stopped = std::pin::pin!(stop.cancelled());
     loop {
         let accepted = tokio::select! {

@@ -156,12 +156,8 @@ fn of(gateway: &Gateway, tenant: &Tenant, source: IpAddr, here: Ipv4Addr, name: 
     let denied = |refusal: Refusal| {
         let refusal = tenant.asks.reword(refusal);
         gateway.refuse(Some(tenant), source, Entry::Dns, &refusal);
-        Known::Denied(format!(
-            "{}: {}; {}",
-            refusal.reason.as_str(),
-            refusal.reason.words(),
-            refusal.reason.how_to_ask()
-        ))
+        let reason = refusal.reason;
+        Known::Denied([reason.as_str(), ": ", reason.words(), "; ", reason.how_to_ask()].concat())
     };
     let host = match name {
         Ok(host) => host,

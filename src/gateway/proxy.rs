@@ -70,7 +70,7 @@ async fn connect(visit: &Visit, client: TcpStream, destination: Destination, por
     let as_http = |asked: &Asked| Asked { wire: Wire::Http, ..asked.clone() };
     match (visit.judge(&asked), &asked.destination) {
         (Ok(protocol), destination) if is_opaque(protocol, destination) => {
-            opaque(visit, client, Asked { wire: Wire::Tcp, ..asked }, &rest).await;
+            opaque(visit, client, Asked { wire: Wire::Tcp, ..asked }, rest).await;
         }
         (Ok(_), Destination::Name(host)) => {
             let host = host.clone();
@@ -93,7 +93,7 @@ async fn establish(client: &mut TcpStream) -> bool {
 }
 
 /// Any bytes.
-async fn opaque(visit: &Visit, mut client: TcpStream, asked: Asked, rest: &[u8]) {
+async fn opaque(visit: &Visit, mut client: TcpStream, asked: Asked, rest: Vec<u8>) {
     match visit.reach(asked).await {
         Ok((upstream, dialled)) => {
             if establish(&mut client).await {
@@ -116,7 +116,7 @@ async fn sealed(visit: &Visit, mut client: TcpStream, asked: Asked, host: &Host,
         return;
     };
     match visit.dial(pinned).await {
-        Ok((upstream, dialled)) => dialled.relay(&client, &upstream, &hello.bytes).await,
+        Ok((upstream, dialled)) => dialled.relay(&client, &upstream, hello.bytes).await,
         Err(refusal) => last_words(client, tls::alert(&refusal)).await,
     }
 }

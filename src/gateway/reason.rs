@@ -234,7 +234,7 @@ impl From<DenyReason> for Reason {
 /// Printable ASCII as it is, the rest as `\xNN`, capped.
 #[must_use]
 pub fn escape(bytes: &[u8]) -> String {
-    let mut out = String::new();
+    let mut out = String::with_capacity(bytes.len().min(MOST_HOST));
     for byte in bytes {
         if out.len() + 5 > MOST_HOST {
             out.push('~');

@@ -86,16 +86,18 @@ pub struct Ways<'a> {
 pub async fn relay(
     client: &TcpStream,
     upstream: &TcpStream,
-    first: &[u8],
+    first: Vec<u8>,
     flow: &Flow,
     ways: Ways<'_>,
 ) -> Cause {
-    let activity = Activity::new(ways.up.clock, ways.used);
+    let activity = &Activity::new(ways.up.clock, ways.used);
     let both = async {
         let up = async {
-            let sent = async {
-                send(upstream, first, ways.up, &activity).await?;
-                pump(client, upstream, ways.up, &activity, ways.pipes).await
+            let sent = async move {
+                send(upstream, &first, ways.up, activity).await?;
+                // As long as a hello may be, and of no use for the rest of the flow.
+                drop(first);
+                pump(client, upstream, ways.up, activity, ways.pipes).await
             };
             match sent.await {
                 // A server that reads no more may still have something to say.
@@ -103,7 +105,7 @@ pub async fn relay(
                 other => other,
             }
         };
-        tokio::try_join!(up, pump(upstream, client, ways.down, &activity, ways.pipes))
+        tokio::try_join!(up, pump(upstream, client, ways.down, activity, ways.pipes))
     };
     tokio::select! {
         biased;

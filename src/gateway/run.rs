@@ -171,12 +171,15 @@ impl Listeners {
     pub async fn bind(options: &Options) -> anyhow::Result<Self> {
         let udp = UdpSocket::bind(options.dns);
         let dns_udp = udp.await.with_context(|| format!("--dns: can't listen on {} by UDP", options.dns))?;
+        let entry = |flag: &str, address| {
+            listen::bind(address).with_context(|| format!("{flag}: can't listen on {address}"))
+        };
         Ok(Self {
             dns_udp,
-            dns_tcp: telemetry::listener("--dns", options.dns).await?,
-            proxy: telemetry::listener("--proxy", options.proxy).await?,
-            tls: telemetry::listener("--tls", options.tls).await?,
-            http: telemetry::listener("--http", options.http).await?,
+            dns_tcp: entry("--dns", options.dns)?,
+            proxy: entry("--proxy", options.proxy)?,
+            tls: entry("--tls", options.tls)?,
+            http: entry("--http", options.http)?,
             tripwire: telemetry::listener("--tripwire", options.tripwire).await?,
             admin: telemetry::listener("--admin", options.admin).await?,
         })

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -44,7 +44,7 @@ pub(super) async fn serve(
             if open.contains_key(&port) {
                 continue;
             }
-            match TcpListener::bind(SocketAddr::new(address, port)).await {
+            match listen::bind(SocketAddr::new(address, port)) {
                 Ok(listener) => {
                     let stop = stop.child_token();
                     let handle = move |gateway, client, source| reach(gateway, client, source, port);
@@ -84,6 +84,6 @@ async fn reach(gateway: Arc<Gateway>, client: TcpStream, source: IpAddr, port: u
     };
     // There is no word for a refusal in bytes of an unknown protocol: it is recorded, and the connection closed.
     if let Ok((upstream, dialled)) = visit.reach(asked).await {
-        dialled.relay(&client, &upstream, &[]).await;
+        dialled.relay(&client, &upstream, Vec::new()).await;
     }
 }

@@ -39,7 +39,7 @@ pub(super) async fn serve(gateway: Arc<Gateway>, mut client: TcpStream, source: 
         return Box::pin(opened::serve(&visit, client, hello, &host, port)).await;
     }
     match visit.reach(asked).await {
-        Ok((upstream, dialled)) => dialled.relay(&client, &upstream, &hello.bytes).await,
+        Ok((upstream, dialled)) => dialled.relay(&client, &upstream, hello.bytes).await,
         Err(refusal) => last_words(client, alert(&refusal)).await,
     }
 }
