@@ -318,7 +318,8 @@ impl Tenant {
         let used = self.rule_use(rule);
         let most = rule.limits.max_connections.unwrap_or(u32::MAX);
         let inside = used.connections.enter(1, most).ok_or(Trouble::TooManyConnections)?;
-        if used.new_connections.one(|| self.clock.now()) { Ok((used, inside)) } else { Err(Trouble::TooManyNew) }
+        let now = || self.clock.now();
+        if used.new_connections.one(now) { Ok((used, inside)) } else { Err(Trouble::TooManyNew) }
     }
 
     /// Whether a name that the rule allows is one of so many. A name that the rule spells out is none of them.
